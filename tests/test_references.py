@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tidelog.cli.conformance.suite import CASES
 from tidelog.verify.anomalies import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,14 +151,29 @@ def test_everything_that_a_docstring_cites_exists(path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_everything_that_a_page_cites_exists(page: Path) -> None:
-    """Of files only those in backticks: links are looked up by ``test_tidy.py``."""
+    """Of files only those in backticks: links are looked up by ``test_tidy.py``. A file that the page tells its
+    reader to save is there."""
     text = page.read_text()
+    saved = re.findall(r"\b[Ss]ave\s+this\s+as\s+`([^`]+)`", text)
     found = [
-        f"{cited}: no such file" for cited in re.findall(rf"`{FILE.pattern}`", text) if not is_there(cited, page)
+        f"{cited}: no such file"
+        for cited in re.findall(rf"`{FILE.pattern}`", text)
+        if cited not in saved and not is_there(cited, page)
     ]
     found += [f"{id}: no such invariant" for id in INVARIANT.findall(text) if id not in index()["INVARIANTS"]]
     found += [f"{id}: no such scenario" for id in SCENARIO.findall(text) if id not in scenarios()]
     assert not found, "\n".join(found)
+
+
+def test_the_cases_that_rules_name_exist() -> None:
+    """A rule of a page names the case of ``tidelog conformance`` that shows it: *(faults.the_leader_is_killed)*."""
+    cited = {
+        (page.name, case)
+        for page in PAGES
+        for case in re.findall(r"\*\(?([a-z]+\.[a-z_]+_[a-z_]+)\)?\*", page.read_text())
+    }
+    assert len(cited) > 20
+    assert {(page, case) for page, case in cited if case not in CASES} == set()
 
 
 def test_references_of_the_map_lead_somewhere() -> None:

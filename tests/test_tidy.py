@@ -24,9 +24,11 @@ SHELLS = {
     "gateway": (
         "audit/writer",
         "client_faults",
+        "clients/announcement",
         "clients/connections",
         "clients/drain",
         "consume/timestamp_lookup",
+        *(f"http/{name}" for name in ("appends", "decoded_batches", "events", "http_link", "http_port", "reads")),
         "limits/quota_enforcer",
         "requests/coordinator_client",
         "requests/metadata_answers",

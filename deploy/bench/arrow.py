@@ -17,13 +17,15 @@
 A cluster of real processes (one controller, three replica servers, one gateway; factor 3, flush ``os``) shares this
 machine. The values are JSON objects of about ``--bytes`` bytes, whose lengths differ. Cases take turns in each round,
 so a busy machine slows all of them alike; the median of the rounds counts, and the ratio to the record iterator is
-that of medians. CPU is that of the reading process, which others disturb less than its seconds. The seconds of
-``tidelog sql`` are those of the whole command, with the start of Python.
+that of medians. CPU is that of the reading process, which others disturb less than its seconds. Seconds and CPU of
+``tidelog sql`` are those of the whole command, with the start of Python. The load of the machine is printed before
+and after, since with other programs only the ratios mean something.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -114,8 +116,13 @@ class Bench:
         }
 
 
+def cpu_seconds() -> float:
+    """Return the seconds of CPU of this process and of the commands that it has run."""
+    return sum(os.times()[:4])
+
+
 Figures = dict[str, tuple[float, float]]
-"""Case -> seconds, and ns of CPU of this process for each record."""
+"""Case -> seconds, and seconds of CPU of the reading process, each as the median of the rounds."""
 
 
 def measure(url: str, size: int, records: int, rounds: int) -> Figures:
@@ -127,13 +134,19 @@ def measure(url: str, size: int, records: int, rounds: int) -> Figures:
         cases = Bench(log, url, topic).cases()
         for _ in range(rounds):
             for name, case in cases.items():
-                began, cpu = time.perf_counter(), time.process_time()
+                began, cpu = time.perf_counter(), cpu_seconds()
                 seen = case()
-                cost = (time.process_time() - cpu) / records * 1e9
-                taken.setdefault(name, []).append((time.perf_counter() - began, cost))
+                taken.setdefault(name, []).append((time.perf_counter() - began, cpu_seconds() - cpu))
                 assert seen == records, (name, seen)
+    for name, times in taken.items():
+        CONSOLE.print(f"{name}: {min(times)[0]:.2f} to {max(times)[0]:.2f} s")
     medians = {name: [*map(statistics.median, zip(*times, strict=True))] for name, times in taken.items()}
     return {name: (seconds, cost) for name, (seconds, cost) in medians.items()}
+
+
+def load() -> str:
+    """Return the load of the machine in the last 1, 5 and 15 minutes."""
+    return " ".join(f"{average:.1f}" for average in os.getloadavg())
 
 
 @click.command(help=__doc__.partition("\n\n")[0] if __doc__ else None)
@@ -143,19 +156,19 @@ def measure(url: str, size: int, records: int, rounds: int) -> Figures:
 @click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures.")
 def main(mb: int, sizes: tuple[int, ...], rounds: int, file: Path | None) -> None:
     figures: dict[str, Figures] = {}
-    CONSOLE.print(f"{mb} MB of values, {PARTITIONS} partitions, {rounds} rounds; {machine()}")
+    CONSOLE.print(f"{mb} MB of values, {PARTITIONS} partitions, {rounds} rounds; {machine()}; load {load()}")
     for size in sizes:
         records = mb * 1_000_000 // size
         with running_cluster() as cluster:
             found = figures[str(size)] = measure(cluster.gateways()[0], size, records, rounds)
         table = Table(
-            "case", "seconds", "records/s", "times consume", "CPU ns/record", title=f"values of {size} bytes"
+            "case", "seconds", "records/s", "times consume", "CPU s", "CPU ns/record", title=f"values of {size} bytes"
         )
         for name, (seconds, cost) in found.items():
             ratio = found["consume, records"][0] / seconds
-            shown = "" if name.startswith("sql") else f"{cost:.0f}"
-            table.add_row(name, f"{seconds:.2f}", f"{records / seconds:,.0f}", f"{ratio:.1f}", shown)
-        CONSOLE.print(table)
+            cpu = f"{cost:.2f}", f"{cost / records * 1e9:.0f}"
+            table.add_row(name, f"{seconds:.2f}", f"{records / seconds:,.0f}", f"{ratio:.1f}", *cpu)
+        CONSOLE.print(table, f"load {load()}")
     if file:
         file.write_text(json.dumps(figures, indent=2))
 

@@ -17,14 +17,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import resource
 import select
 import socket
-import struct
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import cbor2
@@ -32,6 +35,7 @@ import click
 import tidelog
 import trio
 from rich.table import Table
+from tidelog.cli.local.local_cluster import LocalCluster
 from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
@@ -41,9 +45,10 @@ from bench.harness.processes import cpu_s, require_linux
 from bench.harness.rows import CONSOLE, machine, percentile
 
 TOPIC = "fan-out"
-MARK = b"\x00stamped\x00\x01\x02\x03"
-STAMP = struct.Struct(">d")
-"""After ``MARK``: when the record was handed to the producer (seconds, ``time.monotonic``)."""
+MARK = b"stamped at "
+STAMP_BYTES = 20
+"""Digits after ``MARK``: when the record was handed to the producer (nanoseconds, ``time.monotonic_ns``)."""
+_STAMPS = re.compile(MARK + rb"([0-9]{%d})" % STAMP_BYTES)
 RECORD_BYTES = 100
 CREDIT = 8 << 20
 """Bytes that a subscriber may be sent: enough for a whole measurement."""
@@ -70,21 +75,15 @@ class Subscriber:
         self._ask(op="hello", id=1, version=1, role="client", node="fan-out")
         self._ask(op="subscribe", id=2, sub=1, topic_id=topic_id, partition=0, offset=offset, credit=CREDIT)
 
-    def read(self) -> float | None:
-        """Read what has arrived, and return the delay in seconds of the newest record in it; None if there is none. A
-        ping is answered."""
+    def read(self) -> list[float]:
+        """Read what has arrived, and return the delay in seconds of each record in it. A ping is answered."""
         data = self.socket.recv(1 << 16)
-        now = time.monotonic()
         if not data:
             raise ConnectionError("the gateway closed the connection of a subscriber")
         if PING in data:  # or two bytes that look like one: a pong that nobody asked for does no harm
             self._protocol.send_pong(b"")
             self._send()
-        at = data.rfind(MARK)
-        if at < 0:
-            return None
-        (sent,) = STAMP.unpack_from(data, at + len(MARK))
-        return now - float(sent)
+        return delays_of(data)
 
     def _ask(self, **header: object) -> None:
         self._protocol.send_binary(cbor2.dumps(header))
@@ -102,21 +101,39 @@ class Subscriber:
             self.socket.sendall(data)
 
 
-def run_subscribers(url: str, topic_id: str, offset: int, count: int, records: int, pipe: Connection) -> None:
+class AnySubscriber(Protocol):
+    """A subscriber over a WebSocket or, in ``over_http.py``, over HTTP."""
+
+    socket: socket.socket
+
+    def read(self) -> list[float]:
+        """Read what has arrived, and return the delay in seconds of each record in it."""
+
+
+def delays_of(data: bytes) -> list[float]:
+    """Return the delay in seconds of each record in bytes that were received just now."""
+    now_ns = time.monotonic_ns()
+    return [(now_ns - int(stamp)) / 1e9 for stamp in _STAMPS.findall(data)]
+
+
+def stamped_record() -> bytes:
+    """Return a record that says when it was made."""
+    return (MARK + b"%0*d" % (STAMP_BYTES, time.monotonic_ns())).ljust(RECORD_BYTES, b".")
+
+
+def run_subscribers(subscribe: Callable[[], AnySubscriber], count: int, records: int, pipe: Connection) -> None:
     """Open ``count`` subscribers and report on ``pipe`` when all are open; then wait until each has had ``records``
     records, and send the delays through ``pipe``. Runs in a process of its own."""
-    poll, subscribers = select.epoll(), dict[int, Subscriber]()
+    poll, subscribers = select.epoll(), dict[int, AnySubscriber]()
     delays: list[float] = []
 
     def read(wait_s: float) -> None:
         """Let every subscriber read for which something has arrived; wait for that if nothing has."""
         for descriptor, _event in poll.poll(wait_s, count):
-            delay = subscribers[descriptor].read()
-            if delay is not None:
-                delays.append(delay)
+            delays.extend(subscribers[descriptor].read())
 
     for _ in range(count):
-        subscriber = Subscriber(url, topic_id, offset)
+        subscriber = subscribe()
         subscribers[subscriber.socket.fileno()] = subscriber
         poll.register(subscriber.socket, select.EPOLLIN)
         read(0.0)  # those that are open have to answer pings
@@ -128,12 +145,11 @@ def run_subscribers(url: str, topic_id: str, offset: int, count: int, records: i
 
 async def send_records(url: str, rate: float, count: int) -> None:
     """Send ``count`` stamped records at ``rate`` per second, and wait for their acks."""
-    filler = bytes(RECORD_BYTES - len(MARK) - STAMP.size)
     async with tidelog.connect(url) as log, log.producer(TOPIC) as producer:
         began = time.monotonic() + 0.5
         for number in range(count):
             await trio.sleep(max(0.0, began + number / rate - time.monotonic()))
-            await producer.submit(MARK + STAMP.pack(time.monotonic()) + filler)
+            await producer.submit(stamped_record())
         await producer.flush()
 
 
@@ -146,34 +162,30 @@ async def create_topic(url: str) -> str:
         return (await log.topics.describe(TOPIC)).topic_id
 
 
-def measure(subscribers: int, processes: int, records: int) -> dict[str, float]:
-    """Measure one number of subscribers on a cluster of its own, and return the figures: delays in ms, CPU of the
-    gateway for each delivery in microseconds."""
+def measure(
+    url: str, gateway: int, subscribe: Callable[[], AnySubscriber], subscribers: int, processes: int, records: int
+) -> dict[str, float]:
+    """Measure one number of subscribers, which ``subscribe`` opens, at the gateway with this process number. Return
+    the figures: delays in ms, CPU of the gateway for each delivery in microseconds."""
     processes = min(processes, subscribers)
     rate = min(10.0, DELIVERIES_PER_S / subscribers)
-    with running_cluster() as cluster:
-        url = cluster.gateways()[0]
-        gateway = next(process.pid for process in cluster.processes if process.id.startswith("g"))
-        assert gateway is not None
-        topic_id = trio.run(create_topic, url)
-        started = []
-        for number in range(processes):
-            ours, theirs = multiprocessing.Pipe()
-            count = subscribers // processes + (number < subscribers % processes)
-            run = (url, topic_id, 1, count, records, theirs)
-            process = multiprocessing.Process(target=run_subscribers, args=run, daemon=True)
-            process.start()
-            theirs.close()
-            started.append((process, ours))
-        CONSOLE.print(f"  opening {subscribers:,} subscribers in {processes} processes")
-        for _, pipe in started:
-            pipe.recv()
-        before = cpu_s(gateway)
-        trio.run(send_records, url, rate, records)
-        delays = [1e3 * delay for _, pipe in started for delay in pipe.recv()]
-        cpu_us = 1e6 * (cpu_s(gateway) - before) / len(delays)
-        for process, _ in started:
-            process.join()
+    started = []
+    for number in range(processes):
+        ours, theirs = multiprocessing.Pipe()
+        count = subscribers // processes + (number < subscribers % processes)
+        run = (subscribe, count, records, theirs)
+        process = multiprocessing.Process(target=run_subscribers, args=run, daemon=True)
+        process.start()
+        theirs.close()
+        started.append((process, ours))
+    for _, pipe in started:
+        pipe.recv()
+    before = cpu_s(gateway)
+    trio.run(send_records, url, rate, records)
+    delays = [1e3 * delay for _, pipe in started for delay in pipe.recv()]
+    cpu_us = 1e6 * (cpu_s(gateway) - before) / len(delays)
+    for process, _ in started:
+        process.join()
     return {
         "subscribers": subscribers,
         "records_per_s": rate,
@@ -184,6 +196,28 @@ def measure(subscribers: int, processes: int, records: int) -> dict[str, float]:
     }
 
 
+def gateway_of(cluster: LocalCluster) -> tuple[str, int]:
+    """Return URL and process number of the only gateway."""
+    pid = next(process.pid for process in cluster.processes if process.id.startswith("g"))
+    assert pid is not None
+    return cluster.gateways()[0], pid
+
+
+def allow_connections() -> None:
+    """Let this process open as many files as it may, and gateways that it starts have as many clients."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    os.environ.update({f"TIDELOG_{name}_MAX_CONNECTIONS": "20000" for name in BOUNDS})
+
+
+def _measure_alone(subscribers: int, processes: int, records: int) -> dict[str, float]:
+    """Measure one number of subscribers on a cluster of its own, and return the figures."""
+    CONSOLE.print(f"  {subscribers:,} subscribers in {processes} processes")
+    with running_cluster() as cluster:
+        url, gateway = gateway_of(cluster)
+        subscribe = partial(Subscriber, url, trio.run(create_topic, url), 1)
+        return measure(url, gateway, subscribe, subscribers, processes, records)
+
+
 @click.command(help=(__doc__ or "").partition("\n\n")[0] + "\n\n\b" + (__doc__ or "").partition("\n\n")[2])
 @click.option("--subscribers", type=click.IntRange(1), multiple=True, default=(100, 1000, 10_000), show_default=True)
 @click.option("--processes", type=click.IntRange(1), default=2, show_default=True, help="Of subscribers.")
@@ -192,9 +226,8 @@ def measure(subscribers: int, processes: int, records: int) -> dict[str, float]:
 def main(subscribers: tuple[int, ...], processes: int, records: int, path: Path | None) -> None:
     """Measure each number of subscribers and print a table."""
     require_linux()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    os.environ.update({f"TIDELOG_{name}_MAX_CONNECTIONS": "20000" for name in BOUNDS})
-    rows = [measure(number, processes, records) for number in subscribers]
+    allow_connections()
+    rows = [_measure_alone(number, processes, records) for number in subscribers]
     table = Table(box=None)
     for heading in ("subscribers", "records/s", "p50 ms", "p99 ms", "max ms", "gateway CPU, us each"):
         table.add_column(heading, justify="right")

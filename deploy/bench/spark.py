@@ -2,6 +2,8 @@
 
     .venv/bin/python deploy/bench/spark.py [--rows 1000000] [--bytes 100] [--rounds 3] [--json FILE]
     .venv/bin/python deploy/bench/spark.py --rows 50000 --rounds 1           does it work? in a minute
+    .venv/bin/python deploy/bench/spark.py --beside-kafka [--rounds 5]       beside Spark's connector for Kafka, with
+                                                                             other cases: spark_connectors.py
 
     source, n partitions      every row of a topic of so many partitions, read and thrown away: what more tasks give
     source, one row at a time the same records through a Python data source that yields one tuple after the other
@@ -26,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +39,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rich.console import Console
 from rich.table import Table
-from tidelog.spark.declaration import parse
-from tidelog.spark.pipeline import session
+from tidelog.spark.pipelines.declaration import parse
+from tidelog.spark.pipelines.session import session
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import spark_connectors
 from bench.harness.cluster import create
 from bench.harness.processes import end_with_sigterm, require_linux
 
@@ -59,6 +63,12 @@ from = "a"
 parquet = "b"
 """
 """The description of a pipeline that is used only for its Spark session, which is that of every pipeline."""
+
+
+def new_session(settings: dict[str, str]) -> SparkSession:
+    """Return a Spark session of two threads with these settings besides its own."""
+    pipeline = parse(PIPELINE)
+    return session(replace(pipeline, spark={**pipeline.spark, **settings}), "local[2]")
 
 
 class RowSource(DataSource):
@@ -193,18 +203,24 @@ class Memory:
 @click.option("--rows", default=1_000_000, show_default=True, help="Rows in each case.")
 @click.option("--bytes", "size", default=100, show_default=True, help="Bytes of each value.")
 @click.option("--rounds", default=3, show_default=True, help="Times each case is run; the median counts.")
+@click.option("--beside-kafka", is_flag=True, help="Measure Kafka's connector too; the values are lines of logs.")
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write the figures here too.")
-def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
+def main(rows: int, size: int, rounds: int, beside_kafka: bool, out: Path | None) -> None:
     """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway, and print the
     table."""
     require_linux()
     end_with_sigterm()
+    if beside_kafka:
+        costs = spark_connectors.measure(new_session, rows, rounds)
+        if out is not None:
+            out.write_text(json.dumps({"rows": rows, "cases": costs}, indent=1))
+        return
     folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
     cluster = create(folder / "cluster")
     try:
         cluster.start()
         trio.run(cluster.wait_ready)
-        spark = session(parse(PIPELINE), "local[2]")
+        spark = new_session({})
         bench = Bench(spark, cluster.gateways()[0], folder, rows, size)
         CONSOLE.print(f"{rows} rows of {size} B: writing them to files and topics …")
         bench.prepare()
@@ -242,5 +258,4 @@ def show(seconds: dict[str, list[float]], rows: int, size: int, peaks: dict[str,
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     main()

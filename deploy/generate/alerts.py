@@ -120,6 +120,24 @@ ALERTS = (
         " which, and whether the records were committed.",
     ),
     Alert(
+        "TidelogRetentionWaits",
+        "max by (topic, group) (tidelog_partition_retention_wait_ratio) > 0.5",
+        "10m",
+        "warning",
+        "Retention of {{ $labels.topic }} waits for group {{ $labels.group }}: {{ $value }} of the bound is used",
+        "At 1 the oldest records are deleted unread. Start what reads as the group, or raise retention_waits_max_ms"
+        " and retention_waits_max_bytes. docs/operations.md, Retention that waits for a group, says more.",
+    ),
+    Alert(
+        "TidelogDeletedUnread",
+        "increase(tidelog_replica_retention_unread_records_total[1h]) > 0",
+        "0m",
+        "critical",
+        "{{ $labels.instance }} deleted {{ $value }} records that a group had not read",
+        "The bound of the wait was passed. 'tidelog doctor' names the group and the offsets, and so does the log"
+        " (retention_wait_ended).",
+    ),
+    Alert(
         "TidelogSegmentsQuarantined",
         "increase(tidelog_replica_quarantined_segments_total[1h]) > 0",
         "0m",

@@ -155,8 +155,9 @@ def _help(command: click.Command) -> str:
     paragraphs = []
     for text in inspect.cleandoc(command.help or "").split("\n\n"):
         if text.startswith("\b\n"):
-            language = "sh" if "tidelog " in text else "text"
-            paragraphs.append(f"```{language}\n" + text.removeprefix("\b\n") + "\n```")
+            block = text.removeprefix("\b\n")
+            language = "sh" if block.startswith("tidelog ") else "text"
+            paragraphs.append(f"```{language}\n{block}\n```")
         else:
             paragraphs.append(" ".join(text.split()))
     return "\n\n".join(paragraphs)

@@ -1,11 +1,14 @@
-"""The advice for an operator about each error: the last column of ``docs/errors.md``."""
+"""The advice for an operator about each error: the last column of ``docs/errors.md``. Where the next step that the
+command line prints is for operators, too, it is that."""
 
 from __future__ import annotations
+
+from tidelog.cli.main import NEXT_STEP
 
 NOTHING = "Nothing: clients and servers deal with it."
 STAYS = "Nothing, unless it stays: then `tidelog doctor`."
 PROGRAM = "The program has to change."
-ADVICE = {
+ADVICE = {code: step.replace("'", "`") for code, step in NEXT_STEP.items()} | {
     "NOT_LEADER": NOTHING,
     "FENCED_LEADER_EPOCH": NOTHING,
     "UNKNOWN_LEADER_EPOCH": NOTHING,
@@ -39,25 +42,20 @@ ADVICE = {
     "INVALID_TOPIC": "Another name.",
     "INVALID_CONFIG": "What the message says; all settings: [configuration](configuration.md).",
     "INVALID_REPLICATION_FACTOR": "Start more replica servers, or ask for fewer replicas.",
-    "INVALID_REPLICAS": "Name live servers, each once: `tidelog servers list`.",
-    "UNKNOWN_SERVER": "`tidelog servers list` has the names.",
-    "NOT_IN_SYNC": "Wait until it has caught up: `tidelog partitions list`.",
     "NO_REASSIGNMENT": "Nothing: it is done, or was cancelled.",
     "NOT_ACTIVE_CONTROLLER": NOTHING,
     "NO_QUORUM": "Start controllers until a majority runs; if they are lost for good: "
     "[procedures](procedures.md#the-majority-of-the-controllers-is-lost).",
-    "CHANGE_IN_PROGRESS": "Wait a moment, and ask again.",
     "QUORUM_AT_RISK": "Start the controllers that are down first: `tidelog controllers list`.",
-    "UNKNOWN_CONTROLLER": "`tidelog controllers list` has the names.",
-    "TOPIC_READ_ONLY": "If it is not meant: `tidelog topics set-readonly TOPIC --off`.",
-    "TOPIC_PAUSED": "If it is not meant: `tidelog topics resume TOPIC`.",
     "NOT_COORDINATOR": "If it stays: `tidelog topics describe __groups` (or `__transactions`): any leader missing?",
     "UNKNOWN_MEMBER": "If it comes often: members process longer than their session lasts.",
     "FENCED_GENERATION": NOTHING,
     "FENCED_INSTANCE": "Two processes have one instance id: give each its own.",
-    "UNKNOWN_GROUP": "`tidelog groups list` has the names.",
     "INVALID_GROUP": PROGRAM,
-    "GROUP_NOT_EMPTY": "End the group's members first.",
+    "UNKNOWN_STREAM": "Create it (`PUT`), or see whether its lifetime is over.",
+    "STREAM_EXISTS": "Use the stream as it is, or delete it first.",
+    "STREAM_CLOSED": "Nothing: the writer has said that the stream is complete.",
+    "STREAM_CONFLICT": "The writer reads the stream: another one writes it, too, or an append was lost on the way.",
     "GROUP_FULL": "Larger `settings.groups.max_members` or `max_groups`, or fewer of them.",
     "TRANSACTION_ENDING": NOTHING,
     "TRANSACTION_ABORTED": "If it comes often: a longer time-out of the transaction.",
@@ -68,22 +66,20 @@ ADVICE = {
     "STALE_EPOCH": NOTHING,
     "UNAUTHENTICATED": "A token or certificate that is good: [security](security.md#who-is-it).",
     "FORBIDDEN": "The rule that the message names, if it shall be allowed: `tidelog acls add`.",
-    "UNKNOWN_TOKEN": "`tidelog tokens list` has the ids.",
     "QUOTA_EXCEEDED": "A larger quota (`tidelog quotas set`), or a slower client.",
-    "LIMIT_EXCEEDED": "End or delete what is not needed, or raise the setting that the message names.",
     "ANSWER_TOO_LARGE": "Ask for single topics by name (`describe`) instead of all of them.",
-    "SERVER_IN_USE": "Drain it, move its copies (`tidelog partitions rebalance --empty-drained`), stop it.",
     "METADATA_WENT_BACK": "Let one controller go on alone: procedures.md, The metadata have gone back.",
     "NODE_IN_USE": "Two processes have one name: end one. After a move to another machine: wait a session time-out.",
     "WRONG_CLUSTER": "Addresses or data of another cluster: see `cluster`, `controllers`, `peers`, `data_dir`.",
-    "UNSUPPORTED": "Upgrade the older side.",
+    "UNSUPPORTED": "Upgrade the older side. With `key` in its details: that key may be misspelt.",
     "UNSUPPORTED_LEVEL": "Upgrade the older side.",
     "MALFORMED": "Find out what sent it: no client or server of ours does.",
     "OVERLOADED": "With `window` in its details: the program has more batches of a producer in flight than that, and "
-    "waits for an ack. Else, if it stays: more gateways, or larger bounds ([sizing](sizing.md)).",
+    "waits for an ack. With `limit`: the client keeps no count of what it has in flight "
+    "([limits](protocol.md#capabilities-and-limits)). Else, if it stays: more gateways, or larger bounds "
+    "([sizing](sizing.md)).",
     "DISK_FULL": "[Make room](operations.md#a-full-disk).",
     "OFFLINE": "If it stays: that server's log, and [damage](operations.md#damage).",
-    "INVALID_VALUE": "`on_invalid` says what such a value becomes; values `raw` are bytes: [tables](tables.md).",
     "BAD_BACKUP": "What the message says: [backup](backup.md).",
     "IMPORT_FAILED": "What the message says: [kafka](kafka.md).",
     "CLOSED": NOTHING,

@@ -22,6 +22,7 @@ ANSWERS: tuple[type[Message], ...] = (
     messages.HistoryAnswer,
     messages.JoinGroupAnswer,
     messages.ListGroupsAnswer,
+    messages.ListTransactionsAnswer,
     messages.MetadataAnswer,
     messages.MetricsAnswer,
     messages.OffsetAnswer,
@@ -32,6 +33,7 @@ ANSWERS: tuple[type[Message], ...] = (
     messages.ReadAnswer,
     messages.RebalancePlan,
     messages.TopicCreated,
+    messages.TransactionEnded,
     messages.Welcome,
 )
 """Answers to the requests that the client sends."""
@@ -40,7 +42,8 @@ NOTICES: tuple[type[Message], ...] = (messages.Produced, messages.Delivery)
 LEFT_OUT = {(messages.MetricsAnswer, "unreadable"), (messages.MetricsAnswer, "differing")}
 """Fields that the client does not read. A producer id in ``unreadable`` may be larger than JavaScript's integers."""
 LINE = 118
-SIMPLE: dict[Any, str] = {int: "integer", str: "text", bool: "flag", bytes: "bytes", dict[str, str]: "texts"}
+SIMPLE: dict[Any, str] = {int: "integer", str: "text", bool: "flag", bytes: "bytes"}
+SIMPLE |= {dict[str, str]: "texts", dict[str, int]: "integers"}
 
 
 def page() -> str:

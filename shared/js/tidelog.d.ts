@@ -63,6 +63,11 @@ export interface ConnectOptions {
   requestTimeoutS?: number;
   /** The bearer token that identifies this client (docs/security.md). */
   token?: string;
+  /**
+   * Whether to go on at other gateways, too, which the cluster names, if the given ones cannot be reached
+   * (docs/protocol.md). Default true.
+   */
+  discover?: boolean;
   codecs?: { zstd?: Codec; lz4?: Codec };
   /** A WebSocket class to use instead of the platform's. */
   WebSocket?: unknown;
@@ -150,7 +155,7 @@ export interface ConsumeOptions {
   reverse?: boolean;
   /** Bytes that may have arrived and not been returned, over all partitions. Default 32 MiB. */
   bufferBytes?: number;
-  /** Most of these bytes for one partition. Default 4 MiB. */
+  /** Most of these bytes for one partition. Default 4 MiB. More than the gateway sends ahead, 8 MiB, has no effect. */
   partitionBytes?: number;
   backoffS?: number;
   readFrom?: "leader" | "any";
@@ -368,11 +373,18 @@ export interface ServerInfo {
   draining: boolean;
 }
 
+export interface GatewayInfo {
+  node: string;
+  url: string;
+}
+
 export interface Status {
   cluster: string;
   index: number;
   topics: TopicInfo[];
   servers: ServerInfo[];
+  /** Gateways that clients may go on at, 64 at most. */
+  gateways: GatewayInfo[];
 }
 
 /** The offset at which readers of committed records wait for a transaction. */
@@ -419,6 +431,8 @@ export interface Quorum {
   controllers: ControllerInfo[];
   /** Names of the gateways that are connected to the controller which answered. */
   gateways: string[];
+  /** The URLs under which clients reach gateways, by name. */
+  gatewayUrls: Record<string, string>;
 }
 
 export interface PlannedMove {
@@ -427,6 +441,18 @@ export interface PlannedMove {
   replicas: string[];
   target: string[];
   reason: string;
+  /** The figures behind the reason. */
+  evidence: string;
+}
+
+/** What a rebalance evens out: numbers of replicas, or the sums of the weights. */
+export interface RebalanceOptions {
+  /** Also move replicas away from drained servers. */
+  emptyDrained?: boolean;
+  /** Weight of one replica of each partition; a partition that is not listed weighs 0. */
+  weights?: { topic: string; partition: number; weight: number }[];
+  /** Unit of the weights; "" without weights. */
+  unit?: "" | "B" | "B/s";
 }
 
 export interface Digest {
@@ -475,6 +501,36 @@ export interface Access {
   quotas: Required<Quota>[];
   /** Principals, as rules name them, whose right to administer the cluster includes `security`. */
   heirs: string[];
+  /** The gateway refuses clients that show neither a token nor a certificate. */
+  authentication: boolean;
+  /** The gateway enforces the rules. */
+  authorization: boolean;
+  /** Principal of the client that asked, as rules name it. */
+  principal: string;
+  /** The gateway's configuration names this principal among its superusers: rules do not bind it. */
+  superuser: boolean;
+}
+
+/** A transaction of an application (docs/transactions.md). */
+export interface TransactionInfo {
+  /** The transactional id. */
+  app: string;
+  /** `committing` and `aborting`: decided, but some leaders do not know it yet. */
+  state: "open" | "prepared" | "committing" | "aborting" | "committed" | "aborted";
+  producerId: number;
+  producerEpoch: number;
+  /** The name of a staged transaction; "": it is not staged. */
+  staged: string;
+  /** Number of partitions that it has written to. */
+  partitions: number;
+  /** When it came into this state; -1: not known. */
+  sinceMs: number;
+  /** When it is aborted unless it has ended before; -1: it is decided. */
+  untilMs: number;
+  /** The partitions that it has written to; empty in the list of all applications. */
+  parts: GroupShare[];
+  /** Of a decided transaction: partitions that are not known to have its marker; empty in the list of all. */
+  pending: GroupShare[];
 }
 
 /** A connected client, from `connect` until `close`; any number of callers may use it at a time. */
@@ -515,6 +571,17 @@ export class Log {
     positions: Map<number, number | Position> | Record<number, number | Position>,
   ): Promise<void>;
 
+  /** Every transaction that has not ended, ordered by application. */
+  transactions(): Promise<TransactionInfo[]>;
+  /** The last transaction of an application, what it has staged, and the newest batches that it has committed. */
+  describeTransactions(app: string): Promise<{ transactions: TransactionInfo[]; batches: number[] }>;
+  /** Abort the open transaction of an application; false if none is open, or it was committed meanwhile. */
+  abortTransaction(app: string): Promise<boolean>;
+  /** Drop these staged transactions of an application; those that are committed or unknown are left alone. */
+  abort(app: string, staged: Iterable<string>): Promise<void>;
+  /** End a hanging transaction, one that no coordinator has, in one partition. */
+  settleTransaction(topic: string, partition: number, producerId: number, epoch: number, outcome: { commit: boolean }): Promise<void>;
+
   /** Create a bearer token of a principal and resolve with it. Without `lifetimeS` it never expires. */
   createToken(principal: string, options?: { lifetimeS?: number | null }): Promise<string>;
   /** Create a new token for the principal of an existing one; the old one expires `graceS` later. */
@@ -537,11 +604,13 @@ export class Log {
   setLearners(topic: string, partition: number, learners: Iterable<string>): Promise<void>;
   reassign(topic: string, partition: number, replicas: Iterable<string>): Promise<void>;
   cancelReassignment(topic: string, partition: number): Promise<void>;
-  planRebalance(options?: { emptyDrained?: boolean }): Promise<PlannedMove[]>;
-  rebalance(options?: { emptyDrained?: boolean }): Promise<void>;
+  planRebalance(options?: RebalanceOptions): Promise<PlannedMove[]>;
+  rebalance(options?: RebalanceOptions): Promise<void>;
   cancelRebalance(): Promise<void>;
   waitingMoves(): Promise<PlannedMove[]>;
   drain(server: string, drain?: boolean): Promise<void>;
+  /** Remove a server that is gone for good: it must be down and have no copies. */
+  forgetServer(server: string): Promise<void>;
   digest(topicId: string, partition: number, node: string, offsets?: Iterable<number>): Promise<Digest>;
   quorum(): Promise<Quorum>;
   metrics(node?: string): Promise<{ page: string; version: string; timeMs: number }>;

@@ -2,11 +2,11 @@
 
 A *principal* is a name: the one in the token of a client's hello, otherwise in its certificate
 (``tidelog:client/NAME``), otherwise ``anonymous``. A *rule* allows a principal (``*``: every principal) an operation
-(``*``: every operation) on a resource, or denies it. Resources are ``topic:NAME``, ``group:NAME``, ``app:NAME``, with
-a ``*`` at the end for every name with that prefix, and ``cluster``. Operations without a rule are forbidden, and a
-rule that denies overrides all that allow. A principal that may do anything with a topic, group or application may
-describe it. ``topic:*`` does not cover the cluster's own topics, whose names begin with ``__``: a rule has to name
-them, ``topic:__audit`` or ``topic:__*``.
+(``*``: every operation) on a resource, or denies it. Resources are ``topic:NAME``, ``group:NAME``, ``app:NAME`` and
+``stream:PATH``, with a ``*`` at the end for every name with that prefix, and ``cluster``. Operations without a rule
+are forbidden, and a rule that denies overrides all that allow. A principal that may do anything with a topic, group
+or application may describe it. ``topic:*`` does not cover the cluster's own topics, whose names begin with ``__``: a
+rule has to name them, ``topic:__audit`` or ``topic:__*``.
 
 To administer the cluster (``cluster``) and to change permissions (``security``: tokens, rules, keys of tickets) are
 two operations. In earlier releases the first included the second. A principal that had it then is an *heir*: it has
@@ -38,6 +38,7 @@ OPERATIONS = {
     "topic": ("read", "write", "create", "alter", "delete", "describe"),
     "group": ("group", "describe"),
     "app": ("transact", "describe"),
+    "stream": ("read", "write", "create", "delete", "describe"),
     "cluster": ("cluster", "security", "describe"),
 }
 """Operations on each kind of resource. ``cluster``: administer the cluster; ``security``: change permissions;
@@ -45,6 +46,7 @@ OPERATIONS = {
 IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "transact", "cluster", "security")
 CLUSTER, SECURITY = "cluster", "security"
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
+_STREAM = re.compile(r"[A-Za-z0-9._~:@=+/-]{0,1024}\*?", re.ASCII)
 
 
 class NewToken(NamedTuple):
@@ -84,9 +86,9 @@ def refuse_rule(acl: Acl) -> str:
     kind, colon, name = acl.resource.partition(":")
     if acl.principal != ANYBODY and not PRINCIPAL.fullmatch(acl.principal):
         return f"{acl.principal!r} is no principal: use {PRINCIPAL_IS}, or * for everybody"
-    named = bool(name) and _NAME.fullmatch(name) is not None
+    named = bool(name) and (_STREAM if kind == "stream" else _NAME).fullmatch(name) is not None
     if kind not in OPERATIONS or (named if kind == CLUSTER else not named) or (kind == CLUSTER and colon):
-        kinds = "topic:NAME, topic:BEGINNING*, the same with group: or app:, or cluster"
+        kinds = "topic:NAME, topic:BEGINNING*, the same with group:, app: or stream:, or cluster"
         return f"{acl.resource!r} is no resource: it is {kinds}"
     if acl.operation not in (*OPERATIONS[kind], ANYBODY):
         return (

@@ -91,6 +91,10 @@ CODES: dict[str, Meaning] = {
     "INVALID_GROUP": Meaning("a group's name, or a value in the request of a member, is not allowed"),
     "GROUP_NOT_EMPTY": Meaning("the group has members: only they may do this"),
     "GROUP_FULL": Meaning("the group has as many members, or its coordinator as many groups, as allowed"),
+    "UNKNOWN_STREAM": Meaning("no such stream, or no longer"),
+    "STREAM_EXISTS": Meaning("a stream of that path exists, with another content type, lifetime or closure"),
+    "STREAM_CLOSED": Meaning("the stream is complete: nothing more is appended"),
+    "STREAM_CONFLICT": Meaning("the append does not follow what the stream has: nothing was appended"),
     "TRANSACTION_ENDING": Meaning("the application's previous transaction has not ended yet", True),
     "TRANSACTION_ABORTED": Meaning(
         "the transaction is aborted, with all its records: repeat all of it in a new transaction"
@@ -114,7 +118,10 @@ CODES: dict[str, Meaning] = {
     "NODE_IN_USE": Meaning("another live process has that node id", True),
     "METADATA_WENT_BACK": Meaning("the controllers' metadata are older than what a replica server has seen"),
     "WRONG_CLUSTER": Meaning("the peer belongs to another cluster"),
-    "UNSUPPORTED": Meaning("this server does not know that operation"),
+    "UNSUPPORTED": Meaning(
+        "this server does not know that operation, or a key of the request (`key` names it), or lacks a capability"
+        " that the request needs (`capability`)"
+    ),
     "UNSUPPORTED_LEVEL": Meaning(
         "the process does not understand the cluster's feature level, or the level is too low for the request"
     ),

@@ -19,7 +19,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.link_session import PROTOCOL_VERSION
 from tidelog.wire.messages import Hello
 
-OLDEST, NEWEST = 1, 5
+OLDEST, NEWEST = 1, 7
 """The levels that this release understands."""
 FORGET_SERVERS = 2
 """Since this level a replica server can be forgotten. An older controller could not read that entry of its log. An
@@ -72,6 +72,13 @@ SECURITY = 5
 """Since this level changing tokens and rules requires the operation ``security``. Below it ``cluster`` is enough, as
 in older gateways. A principal that has ``cluster`` when the level is raised keeps ``security`` (``Access.heirs``)."""
 
+STREAMS = 6
+"""Since this level there are streams, and access rules for them. An older replica server would close the connection,
+and an older controller refuses the rules."""
+RETENTION_WAITS = 7
+"""Since this level retention can wait for consumer groups. An older controller does not know the settings, and an
+older replica server would delete without waiting, and refuse to tell another server the positions of groups."""
+
 CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
@@ -85,6 +92,8 @@ CHANGES = {
     5: "owners of groups, members, applications, transactions and topics: bounds per principal; answered requests are"
     " remembered with a digest of what was asked; tokens and rules take an operation of their own (security), which"
     " administrators of the cluster keep until 'tidelog acls drop-inherited'",
+    6: "streams over HTTP (docs/streams.md), and access rules for them",
+    7: "retention that waits for consumer groups (retention_waits_for)",
 }
 """The features of each level."""
 

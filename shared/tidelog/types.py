@@ -39,6 +39,10 @@ TRANSACTIONS = "__transactions"
 """The topic that stores the transactions. An application belongs to one partition of it, by murmur2 of its name; that
 partition's leader coordinates its transactions (``docs/transactions.md``)."""
 
+STREAMS = "__streams"
+"""The topic that stores the streams. A stream belongs to one partition of it, by murmur2 of its path; that
+partition's leader coordinates the stream (``docs/streams.md``)."""
+
 MAX_TASKS = 100_000
 """Most tasks of one numbered batch of an application, and most producer ids per ``init_producer``."""
 
@@ -80,6 +84,21 @@ PRODUCER_IDS_END = 1 << 53
 REPORTED_IDS_END = 1 << 52
 """Of the producer ids in a log only those below are reported to the controller, so that a client that invents an id
 cannot use up the range."""
+
+
+_OWNER = "owner="
+
+
+def staged_name(owner: str, name: str) -> str:
+    """Return the name of a staged transaction that belongs to ``owner``, a text without a slash; ``name`` itself if
+    the owner is "". Coordinators commit the staged transactions of an application for one owner only."""
+    return f"{_OWNER}{owner}/{name}" if owner else name
+
+
+def owner_of(staged: str) -> str:
+    """Return the owner that the name of a staged transaction names (``staged_name``); "" if it names none."""
+    first, slash, _ = staged.partition("/")
+    return first.removeprefix(_OWNER) if slash and first.startswith(_OWNER) else ""
 
 
 class TopicPartition(NamedTuple):
@@ -149,6 +168,19 @@ class TopicConfig:
     max_compaction_lag_ms: int = later(0)
     """A record is compacted away at most this long after a later record of its key was appended, plus two retention
     checks and the time of the pass (see ``docs/operations.md``). 0: no bound."""
+    retention_waits_for: str = later("")
+    """Consumer groups, separated by commas: retention deletes no segment with records that one of them has not read.
+    "": retention waits for nobody."""
+    retention_waits_max_ms: int = later(604_800_000)
+    """Retention waits for groups at most until a segment was written this long, plus ``retention_ms``, ago; 0: no
+    bound."""
+    retention_waits_max_bytes: int = later(10 << 30)
+    """Most bytes of a partition that are kept only because retention waits for groups; 0: no bound."""
+
+    @property
+    def awaited_groups(self) -> tuple[str, ...]:
+        """Return the names of the consumer groups that retention waits for; an empty tuple if there are none."""
+        return tuple(filter(None, self.retention_waits_for.split(",")))
 
     def texts(self) -> dict[str, str]:
         """Return every setting as text, by name, as on the wire."""

@@ -71,9 +71,11 @@ class Cluster:
         self._ended[node] = ended = trio.Event()
 
         async def run(task_status: trio.TaskStatus[str]) -> None:
-            with scope:
-                await self._serve(node, task_status)
-            ended.set()
+            try:
+                with scope:
+                    await self._serve(node, task_status)
+            finally:
+                ended.set()
 
         with trio.fail_after(20):
             return await self._nursery.start(run)
@@ -82,6 +84,11 @@ class Cluster:
         """End a process, without any goodbye of its protocol."""
         self._scopes[node].cancel()
         await self._ended[node].wait()
+
+    @property
+    def running(self) -> set[str]:
+        """The names of the processes that run."""
+        return {node for node, ended in self._ended.items() if not ended.is_set()}
 
     async def _serve(self, node: str, task_status: trio.TaskStatus[str]) -> None:
         folder = str(self._folder / node)

@@ -67,6 +67,18 @@ async def test_a_client_that_received_too_much_waits_with_reads_and_with_its_cre
         await client.wait_deliveries(3)
 
 
+async def test_a_consumer_that_wants_more_credit_than_the_gateway_keeps_reads_on(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        await log.topics.create("orders", replication_factor=1)
+        async with log.producer("orders", tidelog.ProducerOptions(linger_s=0)) as producer:
+            for _ in range(24):
+                await producer.submit(bytes(500_000))
+        options = tidelog.ConsumerOptions(buffer_bytes=64 << 20, partition_bytes=64 << 20)
+        with trio.fail_after(60):
+            found = [r async for r in log.consume("orders", start="earliest", end="latest", options=options)]
+        assert len(found) == 24
+
+
 async def test_connections_over_the_quota_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         await allow(log, Quota("anonymous", connections=1))

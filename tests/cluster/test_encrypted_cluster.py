@@ -33,15 +33,17 @@ def give(cluster: Cluster, folder: Path, *names: str) -> None:
         cluster.settings[node] = {"encryption_key_file": str(path)} if names else {}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """All files of replica servers in the folder but locks."""
+def contents(cluster: Cluster, folder: Path) -> dict[str, bytes]:
+    """All files of replica servers in the folder but locks. None of these servers runs, since their threads delete
+    files, such as old producer snapshots."""
     paths = [path for path in folder.rglob("*") if path.is_file() and {*SERVERS} & {*path.parts}]
+    assert not cluster.running & {part for path in paths for part in path.parts}
     return {str(path): path.read_bytes() for path in paths if path.name != "lock"}
 
 
-def readable(folder: Path) -> list[str]:
+def readable(cluster: Cluster, folder: Path) -> list[str]:
     """Files in which a record is to be read."""
-    return [path for path, data in contents(folder).items() if SECRET in data]
+    return [path for path, data in contents(cluster, folder).items() if SECRET in data]
 
 
 def refuses(event: Mapping[str, Any]) -> bool:
@@ -49,10 +51,14 @@ def refuses(event: Mapping[str, Any]) -> bool:
     return event["event"] == "partition_offline" and "reason" in event
 
 
-async def restart(cluster: Cluster) -> None:
-    """All replica servers are killed, and started again."""
+async def stop(cluster: Cluster) -> None:
+    """All replica servers are killed."""
     for node in SERVERS:
         await cluster.stop(node)
+
+
+async def start(cluster: Cluster) -> None:
+    """All replica servers are started, and known to the gateway."""
     await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
 
 
@@ -72,56 +78,57 @@ async def values(log: tidelog.Log, topic: str) -> list[bytes | None]:
 async def test_it_is_killed_and_its_keys_are_changed_and_nothing_is_readable_on_its_disks(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=0) as cluster, tidelog.connect(cluster.gateway) as log:
         give(cluster, tmp_path, "old")
-        await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
+        await start(cluster)
         await log.topics.create("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
         await write(log, "orders", 30)
-        assert readable(tmp_path) == []
+        await stop(cluster)
+        assert readable(cluster, tmp_path) == []
         give(cluster, tmp_path, "new", "old")
-        await restart(cluster)
+        await start(cluster)
         await write(log, "orders", 10)
         give(cluster, tmp_path, "new")  # by now nothing needs the old one
-        await restart(cluster)
+        await stop(cluster)
+        await start(cluster)
         assert await values(log, "orders") == [SECRET] * 40
         await in_sync(log, "orders")
         done = await verify(cluster, "orders")
         assert done.exit_code == 0, done.output
-        assert readable(tmp_path) == []
+        await stop(cluster)
+        assert readable(cluster, tmp_path) == []
 
-        await cluster.stop("r3")
-        before = contents(tmp_path / "r3")
+        before = contents(cluster, tmp_path / "r3")
         give(cluster, tmp_path, "wrong")
         with pytest.raises(ConfigError, match=r"keys are missing or do not fit: new \(\d+ segments\)"):
             await cluster.start("r3")
-        assert contents(tmp_path / "r3") == before
+        assert contents(cluster, tmp_path / "r3") == before
 
 
 async def test_encryption_is_switched_on_where_there_is_data_and_off_again(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await log.topics.create("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
         await write(log, "orders", 10)
-        clear = set(readable(tmp_path))
+        await stop(cluster)
+        clear = set(readable(cluster, tmp_path))
         assert len(clear) >= 3
         give(cluster, tmp_path, "k")
-        await restart(cluster)
+        await start(cluster)
         await write(log, "orders", 40)
         assert await values(log, "orders") == [SECRET] * 50
-        assert set(readable(tmp_path)) == clear, "only what was written before, or in a segment that had begun"
         await in_sync(log, "orders")
 
         give(cluster, tmp_path)
-        for node in SERVERS:
-            await cluster.stop(node)
-        sealed = {path: data for path, data in contents(tmp_path).items() if data.startswith(b"TLK1")}
+        await stop(cluster)
+        assert set(readable(cluster, tmp_path)) == clear, "what was written before, or in a segment that had begun"
+        sealed = {path: data for path, data in contents(cluster, tmp_path).items() if data.startswith(b"TLK1")}
         with structlog.testing.capture_logs() as events, trio.fail_after(30):
-            await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
+            await start(cluster)
             while len(told := [each["reason"] for each in events if refuses(each)]) < 3:
                 await log.topics.describe("orders")
         assert all("the segment is encrypted with key 'k', which is unknown" in reason for reason in told)
-        for node in SERVERS:
-            await cluster.stop(node)
-        now = contents(tmp_path)
+        await stop(cluster)
+        now = contents(cluster, tmp_path)
         assert {path: now[path] for path in sealed} == sealed
         assert not [path for path in now if path.endswith((".repair", ".quarantined"))]
         give(cluster, tmp_path, "k")
-        await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
+        await start(cluster)
         assert await values(log, "orders") == [SECRET] * 50

@@ -23,7 +23,8 @@ from tidelog.wire.messages import (
     ReadAnswer,
     Subscribe,
 )
-from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, GatewayShell
+from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.shell import GatewayShell
 
 from cluster.harness import Client, Cluster, connected, running
 
@@ -144,7 +145,7 @@ async def test_idle_long_polls_of_nine_connections_starve_no_tenth(tmp_path: Pat
         idle = [await stack.enter_async_context(connected(cluster)) for _ in range(9)]
         answers: list[Message | TidelogError] = []
         for one in idle:
-            for number in range(CLIENT_MAX_REQUESTS - 1):
+            for number in range(GatewayConfig().client_max_in_flight - 1):
                 poll = Read(topic_id, number % PARTITIONS, 0, max_wait_ms=30_000)
                 one.link.start_call(poll, 60, answers.append)
             await one.link.call(Metadata(), 30)  # the gateway has all that was sent before

@@ -12,7 +12,7 @@ from tidelog.types import Acl, Quota
 from tidelog.wire.messages import AccessAnswer, DescribeGroupAnswer, TopicInfo
 
 Json = dict[str, Any]
-FEATURES = ["zstd", "lz4", "expected_offset", "groups", "access"]
+FEATURES = ["zstd", "lz4", "expected_offset", "discover", "groups", "access"]
 REFUSALS = (TidelogError, TypeError, ValueError)
 """The exceptions that count as an answer of the library; any other is a bug of the driver and ends it."""
 

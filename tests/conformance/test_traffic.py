@@ -1,10 +1,15 @@
-"""What a library says, and what it is told, is what ``tidelog.cddl`` says: here, and in all tests before."""
+"""What a library says, and what it is told, is what ``tidelog.cddl`` says: here, and in all cases before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from drivers import Driver, Library, Refused, record
-from recording import Traffic
+from tidelog.cli.conformance.cases import Case
+from tidelog.cli.conformance.client import Client
+from tidelog.cli.conformance.library import Library, record, refusal
+from tidelog.cli.conformance.suite import Outcome
+from tidelog.cli.conformance.traffic import Traffic
 
 pytestmark = pytest.mark.real
 
@@ -15,19 +20,25 @@ PLAIN = {
 GROUPS = {"join-group", "join-group-answer", "commit-offsets", "fetch-offsets", "fetch-offsets-answer", "leave-group"}
 
 
-def test_every_message_is_as_the_protocol_says(driver: Driver, library: Library, traffic: Traffic) -> None:
+def talk(library: Library) -> None:
+    """Have the library send a message of each kind."""
     topic = library.topic()
     library.write(topic, record(b"one", b"key", headers=[("name", b"content")]), record(None), record(b"three"))
     library.read(topic)
     library.do("list_offset", topic=topic, partition=0, at="latest")
-    with pytest.raises(Refused, match="TOPIC_EXISTS"):
-        library.do("create_topic", topic=topic, partitions=1, replication_factor=1, config={})
-    if "groups" in driver.features:
-        member = topic + ".member"
-        library.do("open_member", consumer=member, group=topic, topics=[topic], start="earliest", options={})
-        driver.do("next", consumer=member, count=3)
-        driver.do("commit", consumer=member)
-        driver.do("close_consumer", consumer=member)
+    refusal("TOPIC_EXISTS", lambda: library.do("create_topic", topic=topic, partitions=1, replication_factor=1))
+    if "groups" in library.client.features:
+        member = library.member(topic, topic)
+        member.next(3)
+        member.commit()
+        member.close()
     library.do("delete_topic", topic=topic)
+
+
+def test_every_message_is_as_the_protocol_says(
+    client: Client, traffic: Traffic, run: Callable[[Case], Outcome]
+) -> None:
+    outcome = run(Case("talk", "", talk))
+    assert outcome.status == "passed", outcome.reason
     assert traffic.faults == []
-    assert traffic.kinds >= (PLAIN | GROUPS if "groups" in driver.features else PLAIN)
+    assert traffic.kinds >= (PLAIN | GROUPS if "groups" in client.features else PLAIN)

@@ -296,6 +296,17 @@ clientTest("a slow consumer is not sent more than its credit", async (log, clust
   assert.ok(cluster.seen.filter(({ op }) => op === "credit").length >= 5);
 });
 
+test("a consumer that wants more credit than the gateway keeps does not wait for it", async () => {
+  const cluster = new FakeCluster();
+  cluster.addTopic("t", 1);
+  cluster.announced.limits = { credit_bytes: 100_000 };
+  for (let i = 0; i < 20; i++) cluster.fill("t", ["x".repeat(30_000)]);
+  const log = await tidelog.connect(URLS, { WebSocket: cluster.WebSocket });
+  const consumer = log.consume("t", { start: "earliest", end: "latest", partitionBytes: 32 << 20 });
+  assert.equal((await collect(consumer)).length, 20);
+  await log.close();
+});
+
 clientTest("closing a consumer ends who waits for its records", async (log, cluster) => {
   const consumer = log.consume("t");
   const waiting = assert.rejects(consumer.nextRecords(), tidelog.Closed);
@@ -379,6 +390,53 @@ test("a dead gateway in the list does no harm", async () => {
   await log.close();
 });
 
+const NAMED = [{ node: "g1", url: "ws://g1" }, { node: "g2", url: "ws://g2" }];
+
+/** A client that was given the first gateway, has seen the metadata, and then loses it. */
+async function lostTheGivenGateway(options = {}) {
+  const cluster = new FakeCluster();
+  cluster.addTopic("t");
+  cluster.gateways = NAMED;
+  const log = await tidelog.connect("ws://g1", { WebSocket: cluster.WebSocket, ...options });
+  const producer = await log.producer("t");
+  await producer.send("a");
+  cluster.dead.add("ws://g1");
+  cluster.cut();
+  return { cluster, log, producer };
+}
+
+test("a client goes on at a gateway that the cluster has named", async () => {
+  const { cluster, log, producer } = await lostTheGivenGateway();
+  await producer.send("b");
+  assert.deepEqual(cluster.connected, ["ws://g1", "ws://g2"]);
+  assert.equal(log.gateway.url, "ws://g2");
+  assert.deepEqual(cluster.log("t").records().map(text), ["a", "b"]);
+  const hellos = cluster.seen.filter(({ op }) => op === "hello");
+  assert.deepEqual(hellos.map(({ cluster: named }) => named), [undefined, "fake"], "the found one must be of the same cluster");
+  await log.close();
+});
+
+test("a client that is not to find gateways stays with those that it was given", async () => {
+  const { cluster, log } = await lostTheGivenGateway({ discover: false, requestTimeoutS: 0.2 });
+  await assert.rejects(log.topics(), { code: "UNREACHABLE" });
+  assert.deepEqual(cluster.connected, ["ws://g1"]);
+  cluster.dead.clear();
+  await log.close();
+});
+
+test("a page that came over https goes to no gateway without TLS", async () => {
+  globalThis.location = { protocol: "https:" };
+  try {
+    const { cluster, log } = await lostTheGivenGateway({ requestTimeoutS: 0.2 });
+    await assert.rejects(log.topics(), { code: "UNREACHABLE" });
+    assert.deepEqual(cluster.connected, ["ws://g1"]);
+    cluster.dead.clear();
+    await log.close();
+  } finally {
+    delete globalThis.location;
+  }
+});
+
 test("without any gateway connect says so", async () => {
   const cluster = new FakeCluster();
   URLS.forEach((url) => cluster.dead.add(url));
@@ -386,6 +444,34 @@ test("without any gateway connect says so", async () => {
   await assert.rejects(tidelog.connect(URLS, options), { code: "UNREACHABLE", message: /no gateway can be reached/ });
   await assert.rejects(tidelog.connect("http://g1", options), { code: "UNREACHABLE", message: /no URL/ });
   await assert.rejects(tidelog.connect([], options), tidelog.ConfigError);
+});
+
+test("what a connection has in flight stays within what the gateway has announced", async () => {
+  const cluster = new FakeCluster();
+  cluster.addTopic("orders", 4);
+  cluster.announced.limits = { produce_bytes: 1500, produce_batches: 3 };
+  const log = await tidelog.connect(URLS, { WebSocket: cluster.WebSocket });
+  const producers = [await log.producer("orders", { lingerS: 0 }), await log.producer("orders", { lingerS: 0 })];
+  const sent = [];
+  for (let n = 0; n < 100; n++) for (const producer of producers) sent.push(await producer.submit("x".repeat(300), { partition: n % 4 }));
+  await Promise.all(producers.map((producer) => producer.close()));
+  assert.equal((await Promise.all(sent.map((pending) => pending.wait()))).length, 200);
+  const parts = cluster.seen.filter(({ op }) => op === "produce").map((message) => message.parts);
+  assert.ok(parts.every((one) => one.length === 1 || (one.length <= 3 && one.reduce((sum, { size }) => sum + size, 0) <= 1500)));
+  await log.close();
+});
+
+test("a conditional append is not sent to a gateway of an earlier release", async () => {
+  const cluster = new FakeCluster();
+  cluster.addTopic("orders");
+  cluster.announced = {};
+  const log = await tidelog.connect(URLS, { WebSocket: cluster.WebSocket });
+  const producer = await log.producer("orders");
+  await assert.rejects(producer.send("a", { expectedOffset: 0 }), { code: "UNSUPPORTED", message: /conditional_append/ });
+  assert.equal((await producer.send("a")).offset, 0);
+  assert.deepEqual(cluster.seen.find(({ op }) => op === "hello").capabilities, ["strict"]);
+  await producer.close();
+  await log.close();
 });
 
 test("a server of another kind is no gateway", async () => {
@@ -502,11 +588,14 @@ clientTest("every request of the client", async (log, cluster) => {
   await log.reassign("t", 0, ["r1", "r2"]);
   await log.cancelReassignment("t", 0);
   await log.rebalance({ emptyDrained: true });
+  await log.rebalance({ weights: [{ topic: "t", partition: 0, weight: 7 }], unit: "B" });
+  assert.deepEqual({ ...(await cluster.heard("rebalance", 2))[1].weights[0] }, { name: "t", partition: 0, weight: 7 });
   await log.cancelRebalance();
   assert.deepEqual(await log.planRebalance(), []);
   assert.deepEqual(await log.waitingMoves(), []);
   await log.drain("r1");
   await log.drain("r1", false);
+  await log.forgetServer("r4");
   assert.equal((await log.quorum()).active, "c1");
   await log.addController("c4", "ws://c4:1");
   await log.removeController("c4");

@@ -2,24 +2,31 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { health, liveCluster, pastCluster, worstFirst } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
-import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/decode.js";
-import { Flows } from "../../services/gateway/tidelog_gateway/console/static/flows.js";
-import { matcher, NO_FILTERS, parsePath } from "../../services/gateway/tidelog_gateway/console/static/filters.js";
-import { optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
-import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/format.js";
-import { linksOf } from "../../services/gateway/tidelog_gateway/console/static/links.js";
-import { byLabel, grownBy, parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
-import { lineOf } from "../../services/gateway/tidelog_gateway/console/static/ndjson.js";
-import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
-import { PlayPanel } from "../../services/gateway/tidelog_gateway/console/static/play.js";
-import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
-import { Sizes } from "../../services/gateway/tidelog_gateway/console/static/sizes.js";
-import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
-import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/tracks.js";
-import { incidentsOf, summaryOf } from "../../services/gateway/tidelog_gateway/console/static/incidents.js";
-import { bytesOf, pairsOf } from "../../services/gateway/tidelog_gateway/console/static/typed.js";
-import { decompress } from "../../services/gateway/tidelog_gateway/console/static/zstd.js";
+import { health, liveCluster, pastCluster, worstFirst } from "../../services/gateway/tidelog_gateway/console/static/cluster/cluster.js";
+import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/records/decode.js";
+import { Flows } from "../../services/gateway/tidelog_gateway/console/static/cluster/flows.js";
+import { matcher, NO_FILTERS, parsePath } from "../../services/gateway/tidelog_gateway/console/static/records/filters.js";
+import { optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/records/finding.js";
+import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/page/format.js";
+import { linksOf } from "../../services/gateway/tidelog_gateway/console/static/cluster/links.js";
+import { byLabel, grownBy, parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/cluster/measures.js";
+import { lineOf } from "../../services/gateway/tidelog_gateway/console/static/records/ndjson.js";
+import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/cluster/past.js";
+import { copiesOf, stepsOf } from "../../services/gateway/tidelog_gateway/console/static/panels/partition-administration.js";
+import { PlayPanel } from "../../services/gateway/tidelog_gateway/console/static/panels/play.js";
+import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/page/plot.js";
+import { Sizes } from "../../services/gateway/tidelog_gateway/console/static/cluster/sizes.js";
+import { changesOf } from "../../services/gateway/tidelog_gateway/console/static/panels/topic-administration.js";
+import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/panels/timeline.js";
+import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/cluster/tracks.js";
+import { incidentsOf, summaryOf } from "../../services/gateway/tidelog_gateway/console/static/cluster/incidents.js";
+import { bytesOf, listOf, pairsOf, partitionsOf } from "../../services/gateway/tidelog_gateway/console/static/page/typed.js";
+import { rates, sizes } from "../../services/gateway/tidelog_gateway/console/static/cluster/weights.js";
+import * as quantities from "../../services/gateway/tidelog_gateway/console/static/page/quantities.js";
+import { decide, lostRights } from "../../services/gateway/tidelog_gateway/console/static/cluster/rules.js";
+import { Lags } from "../../services/gateway/tidelog_gateway/console/static/cluster/lags.js";
+import { Telling } from "../../services/gateway/tidelog_gateway/console/static/cluster/telling.js";
+import { decompress } from "../../services/gateway/tidelog_gateway/console/static/records/zstd.js";
 import { decodeBatch } from "../../shared/js/src/wire/batch.js";
 import { fromHex, vectors } from "./vectors.js";
 
@@ -179,6 +186,33 @@ test("the loss of a server is one incident, its return another, and a command on
     "server_fenced 7; 3 new leaders, 1 in-sync set shrank",
     "2 new leaders: preferred",
   ]);
+});
+
+test("what a command changes in the partitions of a topic is one incident with it", () => {
+  const told = (index, more) => ({ type: "event", index, time_ms: 0, kind: "settings_changed", cause: "alter_topic", evidence: {}, ...more });
+  const records = [told(1, { kind: "topic_changed", cause: "", words: "a was changed" }), told(1, { partition: 0 }), told(1, { partition: 1 }), told(2, { partition: 0 })];
+  const incidents = incidentsOf(records.map((record, i) => ({ event: { record }, i })));
+  assert.deepEqual(incidents.map(({ title, events }) => [title, events.length]), [["topic changed", 3], ["", 1]]);
+  assert.equal(summaryOf(incidents[0].events), "a was changed; settings changed in 2 partitions");
+});
+
+test("a timeline that comes later is read", async () => {
+  const telling = new Telling(() => null);
+  const asked = [];
+  const log = logOf([]);
+  log.listOffsets = async () => new Map([[0, { offset: 0 }]]);
+  log.describe = async (topic) => {
+    asked.push(topic);
+    if (asked.length === 1) throw Object.assign(new Error("no such topic"), { code: "UNKNOWN_TOPIC" });
+  };
+  await telling.follow(log);
+  assert.equal(telling.phase, "absent");
+  await telling.again(log, { topics: [] });
+  assert.deepEqual([telling.phase, asked.length], ["absent", 1]);
+  await telling.again(log, { topics: [{ name: "__timeline" }] });
+  assert.equal(telling.phase, "following");
+  await telling.again(log, { topics: [{ name: "__timeline" }] });
+  assert.equal(asked.length, 2);
 });
 
 test("of topics the worst comes first", () => {
@@ -408,4 +442,133 @@ test("a server that does not tell is no reason not to show the others", async ()
   assert.equal(flows.error("r1"), undefined);
   await new Promise((done) => flows.ask({ gateway: null, metrics: () => Promise.reject(new Error("gone")) }, ["r1"], done));
   assert.deepEqual([flows.links().length, flows.error("r1")], [1, undefined], "that the gateway is gone says nothing of a server");
+});
+
+test("only settings that were changed are sent, in any unit, and an empty field is the default", () => {
+  const partitions = [{ replicas: ["r1", "r2", "r3"] }, { replicas: ["r1", "r2", "r3", "r4"] }];
+  const topic = { config: { commit_rule: "isr", retention_ms: "3600000", min_insync_replicas: "1", cleanup: "delete" }, partitions };
+  const changed = (given) => changesOf(topic, given).map(({ name, from, to }) => [name, from, to]);
+  assert.deepEqual(changed({ retention_ms: "1h", min_insync_replicas: "1", cleanup: "delete" }), []);
+  assert.deepEqual(changed({ retention_ms: "3600000" }), []);
+  assert.deepEqual(changed({ retention_ms: " ", min_insync_replicas: "" }), [["min_insync_replicas", "1", "2"], ["retention_ms", "3600000", "-1"]]);
+  topic.config.commit_rule = "leader";
+  assert.deepEqual(changed({ min_insync_replicas: "" }), []);
+  topic.config.retention_waits_for = "archive";
+  assert.deepEqual(changed({ retention_waits_for: " archive " }), []);
+  assert.deepEqual(changed({ retention_waits_for: "archive,42" }), [["retention_waits_for", "archive", "archive,42"]]);
+  assert.deepEqual(changed({ retention_waits_for: "" }), [["retention_waits_for", "archive", ""]]);
+});
+
+test("lists of servers and partitions are taken with commas and spaces", () => {
+  const topic = { name: "t", partitions: [{}, {}, {}] };
+  assert.deepEqual([listOf("r1, r2  r3,"), listOf(" "), partitionsOf(topic, "0, 2"), partitionsOf(topic, "")], [["r1", "r2", "r3"], [], [0, 2], []]);
+  for (const wrong of ["3", "-1", "1.0", "x"]) assert.throws(() => partitionsOf(topic, wrong), /type a number from 0 to 2/);
+});
+
+test("a move is described before it begins, and measured while it goes on", () => {
+  const one = { replicas: ["r1", "r2"], leader: "r1", isr: ["r1", "r2"], target: ["r2", "r3"] };
+  assert.deepEqual(stepsOf(one, ["r2", "r3"], 2_000_000), [
+    "r3 copies the log (2 MB), and becomes a replica when it is in sync.",
+    "r1 then goes, and deletes its copy.",
+    "r1 hands over the leadership before it goes.",
+    "r2 becomes the preferred leader, in place of r1.",
+  ]);
+  assert.deepEqual(stepsOf(one, ["r2", "r1"], -1), ["No data moves: only the order changes.", "r2 becomes the preferred leader, in place of r1."]);
+  assert.deepEqual(stepsOf(one, ["r1"], 0), ["r2 then goes, and deletes its copy.", "The number of replicas changes from 2 to 1."]);
+  const logs = new Map([["r1", { logStart: 100, logEnd: 300 }], ["r3", { logStart: 100, logEnd: 151 }]]);
+  const words = (known) => copiesOf(one, known).map(({ words: said }) => said);
+  assert.deepEqual(words(logs), ["in sync", "51 of 200 records are copied (25 %)"]);
+  assert.deepEqual(words(new Map()), ["in sync", "no answer yet"]);
+});
+
+test("partitions weigh their bytes, or what is written to them", () => {
+  const topic = (...partitions) => [{ name: "t", topicId: "id", partitions: partitions.map((one, partition) => ({ partition, ...one })) }];
+  const before = topic({ bytes: 1000, logStart: 0, highWatermark: 10 }, { bytes: -1, logStart: -1, highWatermark: -1 });
+  const after = topic({ bytes: 2000, logStart: 0, highWatermark: 20 }, { bytes: 500, logStart: 0, highWatermark: 5 });
+  assert.deepEqual(sizes(before), [{ topic: "t", partition: 0, weight: 1000 }]);
+  assert.deepEqual(rates(before, after, 4), [{ topic: "t", partition: 0, weight: 250 }]);
+  assert.deepEqual(rates(after, after, 4), []);
+});
+
+test("rules decide as they do at the gateways", () => {
+  const { rules, asked } = vectors.decisions;
+  for (const [principal, operation, resource, heirs, allowed] of asked) {
+    assert.equal(decide(rules, principal, operation, resource, heirs), allowed, `${principal} ${operation} ${resource} ${heirs}`);
+  }
+  assert.ok(new Set(asked.map((one) => one.at(-1))).size === 2);
+});
+
+test("amounts are read and shown with the units of the command line", () => {
+  for (const [text, unit, number] of vectors.quantities) {
+    const read = () => quantities.quantityOf(text, quantities[unit]);
+    if (number === null) assert.throws(read, RangeError, `${text} ${unit}`);
+    else assert.equal(read(), number, `${text} ${unit}`);
+  }
+  const { BYTES, BYTES_PER_S, COUNT, inWords, MILLISECONDS, SECONDS } = quantities;
+  const words = (unit, ...numbers) => numbers.map((number) => inWords(number, unit));
+  assert.deepEqual(words(BYTES_PER_S, 10 << 20, 1001, 3e6), ["10MiB/s", "1001", "3MB/s"]);
+  assert.deepEqual(words(BYTES, 2 ** 26, 1000, -1), ["64MiB", "1kB", "-1"]);
+  assert.deepEqual(words(MILLISECONDS, 604_800_000, 5400_000, 1500), ["7d", "90m", "1500"]);
+  assert.deepEqual([...words(COUNT, 500, 0), ...words(SECONDS, 86_400)], ["500", "0", "1d"]);
+});
+
+test("rights are named that who is logged in takes from themselves", () => {
+  const rule = (principal, operation, resource, deny = false) => ({ principal, operation, resource, deny });
+  const [own, everybody, all, many] = [rule("ada", "security", "cluster"), rule("*", "describe", "cluster"), rule("ada", "*", "topic:orders"), rule("ada", "read", "topic:o*")];
+  const rules = [own, everybody, all, many];
+  const access = { principal: "ada", superuser: false, authorization: true, heirs: [] };
+  const lost = (rule, asker = access) => lostRights(asker, rule, rules, rules.filter((one) => one !== rule));
+  assert.deepEqual([lost(own), lost(everybody), lost(many)], [["security cluster"], [], ["read topic:o*", "describe topic:o*"]]);
+  assert.deepEqual(lost(all), ["write", "create", "alter", "delete"].map((one) => `${one} topic:orders`));
+  assert.deepEqual([lost(own, { ...access, superuser: true }), lost(own, { ...access, authorization: false }), lost(own, { ...access, principal: "bob" })], [[], [], []]);
+  const denied = rule("*", "read", "topic:orders", true);
+  assert.deepEqual(lostRights(access, denied, rules, [...rules, denied]), ["read topic:orders"]);
+  const heir = { ...access, heirs: ["ada"] };
+  const administers = [rule("ada", "cluster", "cluster")];
+  assert.deepEqual(lostRights(heir, { resource: "cluster" }, administers, administers, []), ["security cluster"]);
+});
+
+test("the lag of groups that are not shown is asked for in turn, a few at a time", async () => {
+  const asked = [];
+  const log = {
+    describeGroup: async (group) => {
+      asked.push(group);
+      return { group, members: [], positions: [] };
+    },
+  };
+  const names = Array.from({ length: 25 }, (_, i) => `g${i}`);
+  const lags = new Lags();
+  const look = async () => {
+    asked.length = 0;
+    await lags.look(log, [], names.slice(0, 3), names.slice(3), () => null);
+    return asked.slice(3);
+  };
+  const [first, second, third] = [await look(), await look(), await look()];
+  assert.deepEqual([first, second, third], [names.slice(3, 13), names.slice(13, 23), [...names.slice(23), ...names.slice(3, 11)]]);
+  assert.equal(lags.of("g23").lag, 0);
+});
+
+test("the lag of groups is the sum over their partitions, and each topic is asked for once", async () => {
+  const asked = [];
+  const position = (topicId, partition, offset) => ({ topicId, partition, offset, committedMs: 1 });
+  const share = { topicId: "5f", topic: "orders", partitions: [0, 1] };
+  const log = {
+    describeGroup: async (group) => {
+      if (group === "gone") throw new Error("no such group");
+      return { group, members: [{ member: "m1", instance: "desk", assignment: [share], leaving: [] }], positions: [position("5f", 0, 4), position("60", 0, 9)] };
+    },
+    describe: async (topic) => {
+      asked.push(topic);
+      return { partitions: [{ partition: 0, highWatermark: 10 }, { partition: 1, highWatermark: -1 }] };
+    },
+  };
+  const lags = new Lags();
+  await lags.look(log, [{ topicId: "5f", name: "orders" }], ["a", "b", "gone"], [], () => null);
+  assert.deepEqual(asked, ["orders"]);
+  const { lag, whole, partitions } = lags.of("b");
+  assert.deepEqual([lag, whole], [6, false]);
+  assert.deepEqual(partitions.map((one) => [one.topic, one.partition, one.member, one.lag]), [["orders", 0, "desk", 6], ["60", 0, undefined, undefined], ["orders", 1, "desk", undefined]]);
+  assert.equal(lags.of("gone").error.message, "no such group");
+  await lags.look(log, [], ["a"], [], () => null);
+  assert.equal(lags.of("b"), undefined);
 });

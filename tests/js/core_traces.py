@@ -11,6 +11,8 @@ from tidelog.batch.format import NewRecord, encode_batch, encode_control, read_h
 from tidelog.client.core.backward_consumer import BackwardCore, WindowRead
 from tidelog.client.core.batch import Batch, record_size
 from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, StopSubscription
+from tidelog.client.core.gateway_addresses import GatewayAddresses
+from tidelog.client.core.produce_window import ProduceWindow
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, TimedOut, refuse
@@ -57,6 +59,37 @@ def consumer_traces() -> list[dict[str, Any]]:
     return [_Consumer(random.Random(seed)).run() for seed in range(CONSUMERS)]
 
 
+ADDRESSES = 60
+GATEWAYS = (
+    *("ws://a:9292", "ws://A:9292/", "ws://b", "ws://b:80/", "wss://b:443", "wss://b/x", "WSS://c", "ws://[::1]:1"),
+    *("ws://127.0.0.1:9292", "ws://127.0.0.1:9293", "wss://localhost:9292", "ws://10.0.0.7:1", "wss://d.example"),
+)
+"""Addresses that a user may give."""
+NO_GATEWAYS = ("", "http://b", "ws://", "ws://u:p@b", "ws://b?q", "ws://0.0.0.0:1", "wss://[::]", "ws://" + 251 * "b")
+
+
+def address_traces() -> list[dict[str, Any]]:
+    """Random lives of the addresses of a client; what is found is put into the opposite order."""
+    lives = []
+    for seed in range(ADDRESSES):
+        rng = random.Random(seed)
+        given = rng.sample(GATEWAYS, rng.randint(1, 3))
+        known = GatewayAddresses(given, list.reverse)
+        url = known.next()
+        steps: list[dict[str, Any]] = []
+        for _ in range(STEPS // 4):
+            named = rng.choices((*GATEWAYS, *NO_GATEWAYS), k=rng.choice((0, 3, 8)))
+            lost = rng.random() < 0.3
+            if lost:
+                known.learn(named, url)
+                known.on_lost(url)
+            steps.append({"over": url, "named": named, "lost": lost, "found": list(known.found)})
+            url = known.next()
+            steps[-1] |= {"next": url, "round_over": known.round_over}
+        lives.append({"given": given, "steps": steps})
+    return lives
+
+
 class _Producer:
     """One random run of a producer core, against a gateway that gives any answer."""
 
@@ -65,6 +98,8 @@ class _Producer:
         self.now = 1.0
         self.ids = iter(range(1, 100_000))
         self.sent: list[int] = []
+        self.in_flight: dict[int, int] = {}
+        """Bytes of each batch that was sent on this link and not acked."""
         self.bytes: dict[tuple[int, int, int], str] = {}
         """Batches that were sent, by partition, producer id and base sequence."""
         self.steps: list[dict[str, Any]] = []
@@ -77,7 +112,10 @@ class _Producer:
             "backoff_s": 0.25,
         }
         options = ProducerOptions(**self.options, buffer_bytes=1 << 20)  # type: ignore[arg-type]
-        self.core = ProducerCore("5f", PARTITIONS, options, lambda: next(self.ids), max_batch_bytes=1 << 17)
+        self.limits = rng.choice(({}, {"produce_bytes": 300}, {"produce_batches": 3}, {"produce_bytes": 1000}))
+        self.window = ProduceWindow()
+        ids = lambda: next(self.ids)  # noqa: E731
+        self.core = ProducerCore("5f", PARTITIONS, options, ids, max_batch_bytes=1 << 17, window=self.window)
 
     def run(self) -> dict[str, Any]:
         events = (
@@ -93,7 +131,7 @@ class _Producer:
     def note(self, event: str, given: list[Any], came: Any) -> None:
         core = self.core
         throttled = [core.throttled_acks, core.throttled_s]
-        state = [core.deadline(), core.buffered, core.wants_producer_id, core.is_idle, throttled]
+        state = [core.deadline(), core.buffered, core.wants_producer_id, core.is_idle, throttled, core.is_blocked]
         self.steps.append({"event": event, "given": given, "came": came, "state": state})
 
     def add(self) -> None:
@@ -111,6 +149,10 @@ class _Producer:
         came = None
         if message is not None:
             self.sent += [part.id for part in message.parts]
+            self.in_flight |= {part.id: part.size for part in message.parts}
+            most = self.limits.get("produce_bytes", 1 << 30), self.limits.get("produce_batches", 1 << 30)
+            held = sum(self.in_flight.values()), len(self.in_flight)
+            assert len(self.in_flight) == 1 or (held[0] <= most[0] and held[1] <= most[1]), "more than was announced"
             payload = [bytes(data).hex() for data in message.payload]
             for part, data in zip(message.parts, payload, strict=True):
                 header = read_header(bytes.fromhex(data))
@@ -132,6 +174,8 @@ class _Producer:
             else:
                 code, unknown, detail = self.rng.choice(PRODUCER_ERRORS)
                 acks.append(ProduceAck(id, error=refuse(code, "no", unknown_outcome=unknown, **detail).to_info()))
+            self.in_flight.pop(id, None)
+        self.window.remove(acks)
         came = settled(self.core.on_produced(acks, self.now))
         self.note("produced", [[to_map(ack) for ack in acks], self.now], came)
 
@@ -140,10 +184,18 @@ class _Producer:
         self.note("tick", [self.now], settled(self.core.on_tick(self.now)))
 
     def up(self) -> None:
+        """A new link, sometimes to a gateway of an earlier release."""
+        self.in_flight.clear()
+        self.window.begin(self.limits)
+        failed = None
+        if self.rng.random() < 0.3:
+            failed = settled(self.core.fail_conditional(TidelogError("no", code="UNSUPPORTED")))
         self.core.on_link_up()
-        self.note("up", [], None)
+        self.note("up", [self.limits, failed is not None], failed)
 
     def down(self) -> None:
+        self.in_flight.clear()
+        self.window.begin({})
         self.note("down", [self.now], settled(self.core.on_link_down(self.now)))
 
     def producer_id(self) -> None:
@@ -305,7 +357,8 @@ class _Consumer:
         self.note("seek", [partition, offset, self.now], self.effects(effects))
 
     def up(self) -> None:
-        self.note("up", [self.now], self.effects(self.core.on_link_up(self.now)))
+        limits = self.rng.choice(({}, {"credit_bytes": 500}))
+        self.note("up", [limits, self.now], self.effects(self.core.on_link_up(limits, self.now)))
 
     def tick(self) -> None:
         self.now += self.rng.choice((0.125, 0.25))

@@ -1,4 +1,4 @@
-/** Producer and consumer cores, event by event: the same decisions as the Python cores in the same lives. */
+/** The cores of producers, consumers and connections, event by event: the same decisions as the Python cores in the same lives. */
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -8,6 +8,8 @@ import { ConsumerCore } from "../../shared/js/src/core/consumer.js";
 import { fromInfo } from "../../shared/js/src/errors.js";
 import { producerOptions } from "../../shared/js/src/client/options.js";
 import { recordSize } from "../../shared/js/src/core/batch.js";
+import { GatewayAddresses } from "../../shared/js/src/core/gateway-addresses.js";
+import { ProduceWindow } from "../../shared/js/src/core/produce-window.js";
 import { ProducerCore } from "../../shared/js/src/core/producer.js";
 import { NOTICES, errorInfo } from "../../shared/js/src/wire/messages.js";
 import { fromHex, toHex, vectors } from "./vectors.js";
@@ -19,7 +21,7 @@ for (const [life, { options, steps }] of vectors.producers.entries()) {
       const did = producerEvents[event](core, ...given);
       assert.deepEqual(did ?? null, came, `what came of step ${step}, ${event}`);
       const due = core.deadline();
-      assert.deepEqual([due === Infinity ? null : due, core.buffered, core.wantsProducerId, core.isIdle, [core.throttledAcks, core.throttledS]], state, `after step ${step}, ${event}`);
+      assert.deepEqual([due === Infinity ? null : due, core.buffered, core.wantsProducerId, core.isIdle, [core.throttledAcks, core.throttledS], core.isBlocked], state, `after step ${step}, ${event}`);
     });
   });
 }
@@ -45,6 +47,20 @@ for (const [life, { plan, steps }] of vectors.backwards.entries()) {
       const did = backwardEvents[event](core, ...given);
       assert.deepEqual(did ?? null, came, `what came of step ${step}, ${event}`);
       assert.deepEqual([core.isFinished, pairsOf(core.positions)], state, `after step ${step}, ${event}`);
+    });
+  });
+}
+
+for (const [life, { given, steps }] of vectors.addresses.entries()) {
+  test(`life ${life} of the addresses of a client`, () => {
+    const known = new GatewayAddresses(given, { shuffle: (list) => list.reverse() });
+    assert.equal(known.next(), given[0]);
+    steps.forEach(({ over, named, lost, found, next, round_over }, step) => {
+      if (lost) {
+        known.learn(named, over);
+        known.onLost(over);
+      }
+      assert.deepEqual([[...known.found], known.next(), known.roundOver], [found, next, round_over], `step ${step}`);
     });
   });
 }
@@ -75,10 +91,21 @@ const producerEvents = {
     const message = core.take(now);
     return message && { parts: message.parts, payload: message.payload.map(toHex) };
   },
-  produced: (core, acks, now) => settled(core.onProduced(NOTICES.produced.read({ acks }, "produced").acks, now)),
+  produced(core, acks, now) {
+    core.window.remove(acks);
+    return settled(core.onProduced(NOTICES.produced.read({ acks }, "produced").acks, now));
+  },
   tick: (core, now) => settled(core.onTick(now)),
-  up: (core) => core.onLinkUp(),
-  down: (core, now) => settled(core.onLinkDown(now)),
+  up(core, limits, isOld) {
+    core.window.begin(limits);
+    const failed = isOld ? settled(core.failConditional(new BrokerError("no", { code: "UNSUPPORTED" }))) : null;
+    core.onLinkUp();
+    return failed;
+  },
+  down(core, now) {
+    core.window.begin({});
+    return settled(core.onLinkDown(now));
+  },
   producerId: (core, id, window) => core.onProducerId(id, window),
   seal: (core) => core.closeOpenBatches(),
   failAll: (core) => settled(core.failAll(new Closed("over"))),
@@ -88,7 +115,7 @@ const producerEvents = {
 let taken = null;
 
 const consumerEvents = {
-  up: (core, now) => effects(core.onLinkUp(now)),
+  up: (core, limits, now) => effects(core.onLinkUp(limits, now)),
   down: (core) => core.onLinkDown(),
   tick: (core, now) => effects(core.onTick(now)),
   delivery: (core, sub, hex, now) => effects(core.onDelivery({ sub, error: null, payload: fromHex(hex) }, now)),
@@ -115,13 +142,16 @@ function producerCore(options) {
   const names = { linger_s: "lingerS", batch_bytes: "batchBytes", delivery_timeout_s: "deliveryTimeoutS", max_in_flight: "maxInFlight", backoff_s: "backoffS" };
   const ours = Object.fromEntries(Object.entries(options).map(([name, value]) => [names[name] ?? name, value]));
   let id = 0;
-  return new ProducerCore({
+  const window = new ProduceWindow();
+  const core = new ProducerCore({
+    window,
     topicId: "5f",
     partitions: 2,
     options: producerOptions({ ...ours, bufferBytes: 1 << 20 }),
     nextId: () => ++id,
     maxBatchBytes: 1 << 17,
   });
+  return Object.assign(core, { window });
 }
 
 function consumerCore({ starts, ends, credit }) {

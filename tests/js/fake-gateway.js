@@ -80,14 +80,20 @@ export class FakeCluster {
   failures = new Map();
   /** Everything that clients sent: decoded headers. */
   seen = [];
+  /** What gateways say of each other. */
+  gateways = [];
   /** What gateways say of themselves. */
   version = 1;
+  announced = { capabilities: ["strict", "conditional_append"], limits: {} };
   subprotocol = "tidelog.v1";
   epoch = 4;
   /** What every member of the one group is assigned, in which generation, and how far the group has come. */
   assignment = [];
   generation = 1;
   positions = [];
+  /** The transactions of all applications, and whether the end of one finds it committed. */
+  transactions = [];
+  committed = false;
   #sockets = new Set();
   #producerIds = 100;
   /** Of tickets. A ticket names its key; this one and the one before are good. */
@@ -157,6 +163,11 @@ export class FakeCluster {
     this.#sockets.delete(socket);
   }
 
+  /** Return the part of a credit that is kept: no more than is announced. */
+  #kept(credit) {
+    return Math.min(credit, this.announced.limits?.credit_bytes ?? Infinity);
+  }
+
   onMessage(socket, data) {
     if (process.env.TIDELOG_SENT) appendFileSync(process.env.TIDELOG_SENT, `${toHex(data)}\n`);
     const [header, end] = decodePrefix(data, 1000);
@@ -165,7 +176,8 @@ export class FakeCluster {
     for (const resolve of this.#waiting.splice(0)) resolve();
     if (header.op === "produce") return this.#produce(socket, header, payload);
     if (header.op === "credit") {
-      if (socket.subs.has(header.sub)) socket.subs.get(header.sub).credit += header.bytes;
+      const sub = socket.subs.get(header.sub);
+      if (sub) sub.credit = this.#kept(sub.credit + header.bytes);
       return this.#push();
     }
     if (this.deaf.has(header.op)) return undefined;
@@ -185,9 +197,9 @@ export class FakeCluster {
     const log = () => [...this.topics.values()].find((topic) => topic.topicId === header.topic_id).logs[header.partition];
     switch (header.op) {
       case "hello":
-        return [{ version: this.version, cluster: "fake", node: "g1", role: "gateway", max_message_bytes: 1 << 24, max_in_flight: 1000 }];
+        return [{ version: this.version, cluster: "fake", node: "g1", role: "gateway", max_message_bytes: 1 << 24, max_in_flight: 1000, ...this.announced }];
       case "metadata":
-        return [{ cluster: "fake", index: 1, servers: [], topics: this.#topics(header) }];
+        return [{ cluster: "fake", index: 1, servers: [], topics: this.#topics(header), gateways: this.gateways }];
       case "create_topic":
         if (this.topics.has(header.name)) throw new Refusal("TOPIC_EXISTS");
         return [{ topic_id: this.addTopic(header.name, header.partitions).topicId }];
@@ -208,7 +220,7 @@ export class FakeCluster {
       case "list_offset":
         return [header.at === "timestamp" ? log().since(header.timestamp_ms) : { offset: header.at === "earliest" ? log().start : log().end }];
       case "subscribe":
-        socket.subs.set(header.sub, { log: log(), offset: header.offset, credit: header.credit });
+        socket.subs.set(header.sub, { log: log(), offset: header.offset, credit: this.#kept(header.credit) });
         return [{}];
       case "unsubscribe":
         socket.subs.delete(header.sub);
@@ -229,6 +241,10 @@ export class FakeCluster {
         return [{ positions: this.positions }];
       case "describe_group":
         return [{ group: header.group, state: "empty", generation: 1, assignor: "sticky", coordinator: "r1" }];
+      case "list_transactions":
+        return [{ transactions: this.transactions.filter(({ app }) => !header.app || app === header.app) }];
+      case "end_transaction":
+        return [{ committed: this.committed }];
       case "describe_quorum":
         return [{ active: "c1", term: 1, commit_index: 1, controllers: [] }];
       case "digest":

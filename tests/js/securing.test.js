@@ -65,7 +65,7 @@ clientTest("rules and quotas", async (log, cluster) => {
   await log.alterQuotas([{ principal: "app", bytesInS: 1000, connections: 0 }, { principal: "free", requestsS: -1, bytesOutS: 5 }]);
   const quotas = [{ principal: "app", bytes_in_s: 1000, connections: 0 }, { principal: "free", bytes_out_s: 5 }];
   assert.deepEqual(await last(cluster, "alter_quotas"), { quotas });
-  assert.deepEqual(await log.access(), { tokens: [], acls: [], quotas: [], heirs: [] });
+  assert.deepEqual(await log.access(), { tokens: [], acls: [], quotas: [], heirs: [], authentication: false, authorization: false, principal: "", superuser: false });
   await log.dropInheritedSecurity();
   assert.deepEqual(await last(cluster, "alter_acls"), { drop_inherited: true });
 });

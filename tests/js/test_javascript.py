@@ -22,8 +22,9 @@ CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding=
 OPS = {"hello", "metadata", "produce", "subscribe", "credit", "unsubscribe", "read", "list_offset", "init_producer"}
 OPS |= {"use_producer", "release_producer", "rotate_ticket_keys"}
 OPS |= {"join_group", "group_heartbeat", "leave_group", "commit_offsets", "fetch_offsets"}
+OPS |= {"list_transactions", "end_transaction", "abort_staged", "settle_transaction"}
 OPS |= {"put_token", "revoke_tokens", "alter_acls", "alter_quotas", "describe_access"}
-TALKING = ("client.test.js", "group.test.js", "securing.test.js", "unreadable.test.js")
+TALKING = ("client.test.js", "group.test.js", "securing.test.js", "transactions.test.js", "unreadable.test.js")
 """Tests in which the client talks to gateways."""
 LINES = 700
 

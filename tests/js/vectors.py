@@ -12,7 +12,8 @@ from typing import Any
 
 import cbor2
 import zstandard
-from core_traces import backward_traces, consumer_traces, producer_traces
+from core_traces import address_traces, backward_traces, consumer_traces, producer_traces
+from tidelog.acl import decide
 from tidelog.batch import body as batch_body
 from tidelog.batch.body import CODECS
 from tidelog.batch.format import (
@@ -25,6 +26,7 @@ from tidelog.batch.format import (
 )
 from tidelog.client.core.partitioner import murmur2, partition_of
 from tidelog.errors import CorruptBatch, refuse
+from tidelog.quantities import BYTES_PER_S, COUNT, SECONDS, parse, parse_whole
 from tidelog.timeline.records import encode
 from tidelog.timeline.replay import past_after
 from tidelog.types import Acl, Quota
@@ -253,10 +255,10 @@ def answers() -> list[dict[str, Any]]:
     position = m.GroupPosition("5f", 2, 310, 3, "note", 1_700_000_000_000)
     member = m.GroupMember("b3", 4, "i1", "host", ("orders",), (share,), (share,), (share,), 45_000, True)
     acls = (Acl("app", "read", "topic:orders"), Acl("*", "*", "group:g*", True))
-    quotas = (Quota("app", 1, 2, 3, 4), Quota("idle"))
     tokens = (m.TokenInfo("00ff", "app", 1_700_000_000_000, 1_800_000_000_000), m.TokenInfo("01", "app"))
+    access = m.AccessAnswer(tokens, acls, (Quota("app", 1, 2, 3, 4), Quota("idle")), ("*",), True, True, "ops", True)
     samples: dict[str, list[Any]] = {
-        "accessAnswer": [m.AccessAnswer(tokens, acls, quotas, ("ops", "*")), m.AccessAnswer()],
+        "accessAnswer": [access, m.AccessAnswer()],
         "joinGroupAnswer": [m.JoinGroupAnswer(4, 3000, (share,)), m.JoinGroupAnswer(4, 3000)],
         "groupHeartbeatAnswer": [m.GroupHeartbeatAnswer(4, (share, m.TopicShare("5e", ())))],
         "fetchOffsetsAnswer": [m.FetchOffsetsAnswer((position, m.GroupPosition("5f", 0, 0)))],
@@ -264,7 +266,10 @@ def answers() -> list[dict[str, Any]]:
         "describeGroupAnswer": [
             m.DescribeGroupAnswer("g", "stable", 4, "sticky", "r1", (member, m.GroupMember("b4", 1)), (position,)),
         ],
-        "welcome": [m.Welcome(1, "fake", "g1", "gateway", 16 << 20, 4096)],
+        "welcome": [
+            m.Welcome(1, "fake", "g1", "gateway", 16 << 20, 4096),
+            m.Welcome(1, "fake", "g1", "gateway", 16 << 20, 9, capabilities=("strict",), limits={"requests": 9}),
+        ],
         "topicCreated": [m.TopicCreated("5f")],
         "metadataAnswer": [m.MetadataAnswer("fake", 3, (topic,), (server, m.ServerInfo("r2", "", 8, False)))],
         "historyAnswer": [m.HistoryAnswer((entry, m.HistoryEntry(0, 1, 0, "created", "asked"))), m.HistoryAnswer(())],
@@ -281,6 +286,18 @@ def answers() -> list[dict[str, Any]]:
             m.DigestAnswer(1, 9, 8, 3, 2, (m.DigestEntry(5, 4, b"chain"),), 7, (m.EpochStart(1, 0),)),
             m.DigestAnswer(0, 0, 0),
         ],
+        "listTransactionsAnswer": [
+            m.ListTransactionsAnswer(
+                (
+                    m.TransactionInfo("etl", "prepared", 2**40, 3, "5f", 2, 1000, 2000, (share,), (share,)),
+                    m.TransactionInfo("billing", "open", 7, 0),
+                ),
+                (3, 4),
+                True,
+            ),
+            m.ListTransactionsAnswer(),
+        ],
+        "transactionEnded": [m.TransactionEnded(True, (share,)), m.TransactionEnded()],
         "produced": [m.Produced((m.ProduceAck(7, 5, 3, "all/fsync", True), m.ProduceAck(8, error=error)))],
         "delivery": [m.Delivery(4, 70, payload=b"batches"), m.Delivery(4, error=error)],
     }
@@ -344,6 +361,48 @@ def timeline_life() -> Iterator[dict[str, Any]]:
     yield {"format": 1, "type": "event", "event": 15, "time_ms": 2200, "evidence": {}} | gone
 
 
+def decisions() -> dict[str, Any]:
+    """Return rules, and whether they allow each of many questions, with and without principals that inherit a
+    right."""
+    rules = [
+        Acl("ada", "read", "topic:orders"),
+        Acl("ada", "*", "topic:a*"),
+        Acl("*", "describe", "topic:*"),
+        Acl("ada", "delete", "topic:abc", True),
+        Acl("bob", "*", "topic:*"),
+        Acl("bob", "*", "topic:b*", True),
+        Acl("bob", "read", "topic:__audit"),
+        Acl("bob", "group", "group:g*"),
+        Acl("ops", "cluster", "cluster"),
+        Acl("sam", "security", "cluster"),
+    ]
+    resources = ("topic:orders", "topic:abc", "topic:bcd", "topic:__audit", "topic:__groups", "group:g1", "cluster")
+    operations = ("read", "delete", "describe", "group", "cluster", "security")
+    asked = [
+        (principal, operation, resource, heirs)
+        for principal in ("ada", "bob", "ops", "sam", "eve")
+        for operation in operations
+        for resource in resources
+        for heirs in ([], ["ops"], ["*"])
+    ]
+    return {"rules": as_object(rules), "asked": [[*one, decide(rules, *one)] for one in asked]}
+
+
+def quantities() -> list[list[Any]]:
+    """Return texts, what they count, and the number that they mean, null if they are refused."""
+    texts = ("0", "7", " 10 k", "10MiB/s", "1.5h", "90d", "2w", "1_000", "500KB/S", "x", "", "1.5", "-1", "7 apples")
+    units = {"SECONDS": SECONDS, "BYTES_PER_S": BYTES_PER_S, "COUNT": COUNT}
+    found = []
+    for name, unit in units.items():
+        for text in texts:
+            try:
+                number = parse(text, unit) if name == "SECONDS" else parse_whole(text, unit)
+            except ValueError:
+                number = None
+            found.append([text, name, None if number is None or number < 0 else float(number)])
+    return found
+
+
 def everything() -> dict[str, Any]:
     return {
         "cbor": cbor(),
@@ -353,7 +412,10 @@ def everything() -> dict[str, Any]:
         "producers": producer_traces(),
         "consumers": consumer_traces(),
         "backwards": backward_traces(),
+        "addresses": address_traces(),
         "pasts": pasts(),
+        "decisions": decisions(),
+        "quantities": quantities(),
     }
 
 

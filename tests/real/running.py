@@ -14,7 +14,7 @@ import trio
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 
-HEAL_S = 60.0
+HEAL_S = 150.0
 """How long anything may take on a busy machine that is only waited for."""
 LOOK_S = 0.05
 """Pause between two looks at something that nobody tells of."""

@@ -17,7 +17,8 @@ import pytest
 import trio
 from bare import Bare, bare
 from running import HEAL_S, Cluster
-from support.hostile_wire import HANDSHAKES, MESSAGES, ending, frame, frames_for, slow_peers
+from support.hostile_wire import HANDSHAKES, MESSAGES, REFUSED, ending, frame, frames_for, slow_peers
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.feature_levels import service_hello
 from tidelog.net.transport import MAX_MESSAGE_BYTES
 from tidelog.net.websocket.transport import HELLO_BYTES
@@ -83,6 +84,28 @@ async def test_attacks_before_hello(cluster: Cluster, node: str) -> None:
     await attack_beside_a_client(cluster, node, "", attacks | frames_for(MAX_MESSAGE_BYTES))
 
 
+async def test_requests_that_cannot_be_read_are_refused_one_by_one(cluster: Cluster) -> None:
+    """On one connection, which goes on: also the batches of a message of which one cannot be read."""
+    async with cluster.connect() as log, bare(cluster.local.get("g1").url) as peer:
+        topic = await log.topics.create("half-read", replication_factor=3)
+        await say_hello(peer, "client")
+        with trio.fail_after(HEAL_S):
+            for name, (data, words) in REFUSED.items():
+                await peer.send(data)
+                refused = await answer(peer)
+                assert (name, refused["re"], refused["error"]["code"]) == (name, 1, "MALFORMED")
+                assert words in refused["error"]["message"]
+            batch = encode_batch([NewRecord(b"read", None, 1)])
+            part = {"topic_id": topic.topic_id, "partition": 0, "acks": 2, "timeout_ms": 30_000, "size": len(batch)}
+            parts = [{**part, "id": 1}, {**part, "id": 2, "acks": "all"}, {**part, "id": 3}]
+            await peer.send(cbor2.dumps({"op": "produce", "parts": parts}) + cbor2.dumps(batch * 3))
+            acks = {}
+            while len(acks) < len(parts):
+                acks |= {ack["id"]: ack for ack in cbor2.loads(await peer.receive())["acks"]}
+            assert [acks[id].get("offset") for id in (1, 2, 3)] == [0, None, 1]
+            assert acks[2]["error"]["code"] == "MALFORMED"
+
+
 async def attack_beside_a_client(
     cluster: Cluster, node: str, role: str, attacks: dict[str, tuple[bytes, int]]
 ) -> None:
@@ -139,7 +162,43 @@ async def test_more_requests_than_a_client_may_have_in_flight(cluster: Cluster) 
                 await producer.send(b"served")
                 answers = [first, *[await answer(peer) for _ in range(count - 1)]]
     assert first["error"]["code"] == "OVERLOADED" and sorted(one["re"] for one in answers) == list(range(count))
-    assert {one.get("error", {}).get("code") for one in answers} == {None, "OVERLOADED"}
+    assert first["error"]["detail"] == {"limit": "requests", "most": str(count - 1)}
+    assert [one["re"] for one in answers if "error" in one] == [count - 1], "as many as announced are in force"
+
+
+@pytest.mark.parametrize("limit", ["produce_bytes", "produce_batches"])
+async def test_more_batches_than_a_client_may_have_in_flight(cluster: Cluster, limit: str) -> None:
+    """Exactly what the welcome has announced is taken while the leader stands still, and acked when it goes on."""
+    async with cluster.connect() as log, bare(cluster.local.get("g1").url) as peer:
+        topic = await log.topics.create(
+            f"much-written-{limit}", replication_factor=1, config={"max_batch_bytes": 11 << 20}
+        )
+        async with log.producer(topic.name) as producer:
+            await producer.send(b"its log is open")
+        most = (await say_hello(peer, "client")).limits
+        batch = encode_batch([NewRecord(bytes(4 << 20 if limit == "produce_bytes" else 1), None, 1)])
+        count = most[limit] // len(batch) if limit == "produce_bytes" else most[limit]
+        leader = (await log.topics.describe(topic.name)).partitions[0].leader
+        cluster.local.pause(leader)
+        try:
+            part = {"topic_id": topic.topic_id, "partition": 0, "acks": 1, "timeout_ms": 60_000, "size": len(batch)}
+            at_once = 1 if limit == "produce_bytes" else 1000
+            with trio.fail_after(HEAL_S):
+                for first in range(0, count + 1, at_once):
+                    ids = range(first, min(first + at_once, count + 1))
+                    parts = [{**part, "id": id} for id in ids]
+                    await peer.send(cbor2.dumps({"op": "produce", "parts": parts}) + cbor2.dumps(batch * len(ids)))
+                (refused,) = cbor2.loads(await peer.receive())["acks"]
+                assert refused["id"] == count and refused["error"]["code"] == "OVERLOADED"
+                assert refused["error"]["detail"] == {"limit": limit, "most": str(most[limit])}
+        finally:
+            cluster.local.resume(leader)
+        acked = 0
+        with trio.fail_after(HEAL_S):
+            while acked < count:
+                acks = cbor2.loads(await peer.receive())["acks"]
+                assert not any("error" in ack for ack in acks)
+                acked += len(acks)
 
 
 def test_slow_peers_are_let_go(slow: dict[tuple[str, str], tuple[socket.socket, set[int]]]) -> None:

@@ -51,6 +51,20 @@ def test_the_benchmark_writes_down_its_figures(tmp_path: Path) -> None:
     assert list((tmp_path / "data").iterdir()) == [], "the cluster's folder is gone"
 
 
+def test_http_is_measured_beside_websocket(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(BENCHES / "over_http.py"), "--rounds", "1", "--seconds", "0.3"]
+    command += ["--subscribers", "3", "--records", "2", "--json", str(figures)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(figures.read_text())
+    assert [row["case"] for row in rows] == ["one at a time", "3 subscribers"]
+    for row in rows:
+        for way in ("websocket", "http"):
+            (found,) = row[way]
+            assert found["records_per_s"] > 0 and 0 < found["p50_ms"] <= found["p99_ms"] and found["gateway_us"] > 0
+
+
 def test_the_cpu_time_of_short_commands_is_measured(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     command = [sys.executable, str(BENCHES / "cli.py"), "--runs", "1", "--json", str(figures)]

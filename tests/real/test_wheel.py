@@ -200,9 +200,14 @@ def test_the_three_services_run_from_it(installed: Installed, port: int) -> None
     installed.run("tidelog", "topics", "create", "lines", *gateway)
     installed.run("tidelog", "produce", "lines", *gateway, stdin=b"one\ntwo\n")
     assert installed.run("tidelog", "consume", "lines", "--from", "earliest", "--to-end", *gateway) == b"one\ntwo\n"
-    for page in ("console/", "console/client/tidelog.js", "healthz", "metrics"):
+    answers = {}
+    for page in ("console/", "healthz", "metrics"):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=HEAL_S) as answer:
-            assert answer.status == 200 and answer.read(), page
+            answers[page] = answer.read()
+            assert answer.status == 200 and answers[page], page
+    (script,) = re.findall(rb'"([^"]+/app.js)"', answers["console/"])
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/console/{script.decode()}", timeout=HEAL_S) as answer:
+        assert answer.status == 200 and answer.read()
     installed.run("python", "-m", "tidelog.probe", "--ready", "--port", str(port))
     installed.run("tidelog", "cluster", "down", "--data", "cluster")
 

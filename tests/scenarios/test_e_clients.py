@@ -84,7 +84,7 @@ def test_E4_a_committed_position_beyond_the_end_after_an_unclean_election_is_an_
     stage.put(b"lost", b"lost too")
     committed = Position(0, 3)
     consumer = ConsumerCore("t", {0: committed}, {}, 1000, 0.1, lambda: 1)
-    assert [type(effect) for effect in consumer.on_link_up(0.0)] == [Open]
+    assert [type(effect) for effect in consumer.on_link_up({}, 0.0)] == [Open]
     stage.kill(first)
     stage.until(lambda: stage.leader in stage.others and stage.leads(stage.leader))
     for written in range(3):

@@ -22,9 +22,10 @@ from tidelog_controller.metadata.rules.leader_election import copies_needed, is_
 from tidelog_controller.raft.log import RaftLog
 from tidelog_replica.storage.log import Log
 
-from simulation.clients import applications
+from simulation.clients import applications, streams
 from simulation.clients.admin import Admin
 from simulation.clients.applications import Applications
+from simulation.clients.archive import Archive
 from simulation.clients.client import Client
 from simulation.clients.consumer import Consumer
 from simulation.clients.foreign import NAME as FOREIGN
@@ -32,6 +33,7 @@ from simulation.clients.foreign import Foreign
 from simulation.clients.mover import Mover
 from simulation.clients.producer import Producer
 from simulation.clients.rescuer import Rescuer
+from simulation.clients.streams import Streams
 from simulation.clients.suspender import Suspender
 from simulation.clients.upgrader import Upgrader
 from simulation.faults.schedule import Faults
@@ -122,6 +124,9 @@ class Cluster:
             else:
                 self.clients.append(Consumer(self, name, rng, any_replica=name != "k1"))
         self.applications = Applications(self) if transacts else None
+        has_streams = options.streams and (options.only is None or streams.NAME in options.only)
+        self.streams = Streams(self) if has_streams else None
+        self.archive = Archive(self) if options.archive else None
 
     # --- what the parts ask ------------------------------------------------------------------------------
 
@@ -152,8 +157,11 @@ class Cluster:
         return rows
 
     def on_event(self, process: SimProcess, event: Event) -> None:
-        """Count and trace an event that a core reports; ``producers_forgotten`` is also checked."""
+        """Count and trace an event that a core reports; ``producers_forgotten`` and ``log_start_moved`` are also
+        checked."""
         self.count(event.name)
+        if event.name == "log_start_moved" and self.archive is not None:
+            self.archive.on_event(process.name, event)
         if event.name == "producers_forgotten":
             key = TopicPartition(event.fields["topic_id"], event.fields["partition"])
             self.invariants.on_producers_forgotten(process.name, key)
@@ -287,6 +295,8 @@ class Cluster:
             check_timeline(self)
         if self.applications is not None:
             self.applications.end()
+        if self.streams is not None:
+            self.streams.end()
         self.judge()
 
     def full_isr(self) -> bool:

@@ -21,6 +21,7 @@ CONTROLLER_SETTINGS = ControllerSettings(
     timeline=NO_TIMELINE,
     groups=COORDINATED,
     transactions=COORDINATED,
+    streams=COORDINATED,
     session_timeout_s=1.5,
     leader_report_window_s=2.0,
     request_timeout_s=2.0,
@@ -104,6 +105,10 @@ class Options:
     """Whether a client sends wrong values in every field that it writes (``foreign.py``)."""
     transactions: bool = False
     """Whether applications run transactions in a topic of their own (``applications.py``)."""
+    streams: bool = False
+    """Whether clients append to streams and follow them (``clients/streams.py``)."""
+    archive: bool = False
+    """Whether a consumer group reads for which retention of topics waits (``clients/archive.py``)."""
     rescue: bool = False
     """Whether the majority of the controllers is lost for good (``rescuer.py``)."""
     only: tuple[str, ...] | None = None
@@ -158,6 +163,7 @@ class Options:
             doubled_ids=doubled_ids,
             foreign=stream(seed, "foreign").random() < FOREIGN_SHARE,
             transactions=stream(seed, "transacted").random() < 0.03,
+            streams=stream(seed, "streams").random() < 0.03,
         )
 
     @classmethod
@@ -171,7 +177,7 @@ class Options:
         swarm = replace(drawn.swarm, rates=rates or {"kill": 1.0}, controllers=False, group="", rots=0)
         swarm = replace(swarm, founding=0, old_stores=0, majorities=0)
         plain = replace(drawn, spares=0, topics=topics, swarm=swarm, moves=False, timeline=False, pauses=False)
-        return replace(plain, upgrade=False, transactions=False, rescue=True)
+        return replace(plain, upgrade=False, transactions=False, streams=False, rescue=True)
 
 
 _NOT_BESIDE_A_RESCUE = ("recreate_topic", "alter_topic", "wipe_disk", "restore_disk", "lose_store", "change_group")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from simulation.clients import applications
+from simulation.clients import applications, streams
 from simulation.faults.strikes import Strike
 from simulation.runner import Case, Result, run_case
 
@@ -90,6 +90,7 @@ class Shrinker:
                 *(f"p{index + 1}" for index in range(len(options.producers))),
                 *(f"k{index + 1}" for index in range(options.consumers)),
                 *([applications.NAME] if options.transactions else ()),
+                *([streams.NAME] if options.streams else ()),
             )
         for name in clients:
             fewer = tuple(other for other in self.best.clients or clients if other != name)

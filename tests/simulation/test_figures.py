@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import trio
@@ -25,6 +26,7 @@ from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
 
 from simulation.faults.altered import alter, forget_indexes
+from simulation.shells.services import GATEWAY_URL
 from simulation.shells.staged import Stage, play
 
 LEADER = ProducerOptions(acks="leader")
@@ -412,6 +414,43 @@ async def transactions_end(stage: Stage) -> None:
     await stage.until_shown(1.0, "tidelog_replica_ended_transactions{aborted}")
 
 
+async def retention_waits_for_a_group(stage: Stage) -> None:
+    log, value = stage.log, stage.value
+    config = {"segment_max_bytes": "1024", "retention_records": "1", "retention_waits_for": "archive"}
+    await log.topics.create("t", replication_factor=3, config=config)
+    await stage.until_in_sync("t")
+    await send(stage, "t", 40)
+    kept, share = (f"tidelog_partition_retention_wait_{kind}{{t,0,archive}}" for kind in ("bytes", "ratio"))
+    await stage.until(lambda: value(kept) > 1500)
+    assert 0 < value(share) < 1e-3 and value("tidelog_replica_retention_unread_records") == 0
+    await log.topics.alter("t", {"retention_waits_max_bytes": "1500"})
+    await stage.until(lambda: value("tidelog_replica_retention_unread_records") > 0)
+    assert 0 < value(kept) <= 1500 and value(share) == value(kept) / 1500
+    start = (await log.topics.describe("t", offsets=True)).partitions[0].log_start
+    assert value("tidelog_replica_retention_unread_records") == start
+    await log.topics.alter("t", {"retention_waits_for": ""})
+    await stage.until_shown(0.0, kept)
+
+
+async def streams_are_created_and_deleted(stage: Stage) -> None:
+    await _ask_over_http(stage, "PUT", "/v1/streams/chat", 201)
+    await stage.until_shown(1.0, "tidelog_replica_streams")
+    await _ask_over_http(stage, "PUT", "/v1/streams/chat", 200)
+    assert stage.value("tidelog_replica_streams") == 1
+    await _ask_over_http(stage, "DELETE", "/v1/streams/chat", 204)
+    await stage.until_shown(0.0, "tidelog_replica_streams")
+
+
+async def _ask_over_http(stage: Stage, method: str, path: str, status: int) -> None:
+    """Send a request to the gateway, and wait for the start of an answer with this status."""
+    at = urlsplit(GATEWAY_URL)
+    assert at.hostname is not None and at.port is not None
+    async with await stage.net.open_tcp_stream(at.hostname, at.port) as link:
+        await link.send_all(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
+        answer = await link.receive_some()
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+
+
 STORIES: dict[Story, tuple[str, ...]] = {
     records_come_and_go: (
         *("gateway_connections", "gateway_requests", "gateway_produced_batches", "gateway_produced_records"),
@@ -470,6 +509,10 @@ STORIES: dict[Story, tuple[str, ...]] = {
     disks_fail: (
         *("replica_waiting_flushes", "replica_disk_free_bytes", "replica_disk_full", "replica_quarantined_segments"),
         "replica_damaged_partitions",
+    ),
+    streams_are_created_and_deleted: ("replica_streams",),
+    retention_waits_for_a_group: (
+        *("partition_retention_wait_bytes", "partition_retention_wait_ratio", "replica_retention_unread_records"),
     ),
 }
 TABLES = {*controller.METRICS, *replica.METRICS, *gateway.METRICS} - {*group_metrics.METRICS}

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
+import trio
+
 PATIENCE_S = 240
 """On a busy machine Spark takes its time."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +31,7 @@ class Standalone:
         assert spec is not None and spec.origin is not None
         self._home = Path(spec.origin).parent
         self._folder = folder
-        self._python = self._without_tidelog(self._home.parent)
+        self._python = self._without_tidelog()
         self._package()
         self._master = self._start("master", "127.0.0.1", "master.Master")
         self._url = self._wait_told("master", self._master, r"Starting Spark master at (spark://\S+)")
@@ -39,13 +41,14 @@ class Standalone:
         ]
         self._wait_told("master", self._master, r"Registering worker[\s\S]*(Registering worker)")
 
-    def _without_tidelog(self, packages: Path) -> Path:
-        """The Python of all machines."""
+    def _without_tidelog(self) -> Path:
+        """The Python of all machines. It has the PySpark of this one, which may be beside the other packages."""
         known = self._folder / "packages"
         known.mkdir()
-        for each in packages.iterdir():
-            if "tidelog" not in each.name and each.suffix != ".pth":
-                (known / each.name).symlink_to(each)
+        for folder in dict.fromkeys([self._home.parent, Path(trio.__file__).parent.parent]):
+            for each in folder.iterdir():
+                if "tidelog" not in each.name and each.suffix != ".pth" and not (known / each.name).exists():
+                    (known / each.name).symlink_to(each)
         python = self._folder / "python"
         python.write_text(f'#!/bin/sh\nPYTHONPATH={known}:$PYTHONPATH exec {sys.executable} -S "$@"\n')
         python.chmod(0o755)

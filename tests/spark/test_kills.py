@@ -18,7 +18,7 @@ import tidelog.sync
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
-from tidelog.spark.pipeline import Run, load
+from tidelog.spark.pipelines.run import Run, load
 
 from spark.standalone import PATIENCE_S, Standalone, has_ended
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 import pytest
 import tidelog
 import tidelog.sync
+from tidelog.spark.errors import error_in
 from unit.tidelog.client.test_unreadable_batches import garbage
+
+pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 pytestmark = [
     pytest.mark.spark,
@@ -41,6 +46,19 @@ def read(spark: Any, cluster: Any, log: tidelog.sync.Log) -> Any:
         return reading.load()
 
     return load
+
+
+def before_the_trace(error: BaseException) -> str:
+    """What a user of Spark reads first, which ``error_in`` finds as well."""
+    first, trace, _ = str(error).partition("Traceback (most recent call last)")
+    assert trace
+    assert str(error_in(error)) in first
+    return first
+
+
+def test_processes_of_spark_import_pyspark_from_where_it_is_installed(spark: Any) -> None:
+    asked = spark.sparkContext.parallelize(["pyspark"], 1).map(import_module).map(attrgetter("__file__"))
+    assert asked.collect() == [pyspark.__file__]
 
 
 def test_all_rows_come_back_in_order_without_registration(read: Any, log: tidelog.sync.Log) -> None:
@@ -105,6 +123,24 @@ def test_a_filter_on_offsets_reads_no_more_than_it_needs(read: Any) -> None:
     assert [row.offset for row in table.select("offset").collect()] == [10, 11, 12]
 
 
+def test_a_filter_on_times_reads_no_more_than_it_can_leave_out_and_loses_no_row(
+    read: Any, log: tidelog.sync.Log
+) -> None:
+    times = [5_000, 1_000, 9_000, 2_000, 8_000, 3_000, 9_500, 100]
+    log.topics.create("clocks", config={"flush": "os"})
+    with log.producer("clocks") as producer:
+        for at in times:
+            producer.send(b"x", timestamp_ms=at)
+    table = read(subscribe="clocks", filterPushdown="true")
+    for after in (0, 5_001, 8_000, 9_501):
+        wanted = [offset for offset, at in enumerate(times) if at >= after]
+        some = table.where(f"timestamp >= timestamp_millis({after})")
+        assert sorted(row.offset for row in some.select("offset").collect()) == wanted
+    assert table.where("timestamp >= timestamp_millis(9501)").rdd.getNumPartitions() == 1, "Spark's empty one"
+    some = table.where("timestamp > timestamp_millis(2000) and timestamp < timestamp_millis(9000)")
+    assert sorted(row.offset for row in some.select("offset").collect()) == [0, 4, 5]
+
+
 def test_nothing(read: Any) -> None:
     here = json.dumps({"orders": {"0": 5, "1": 5, "2": 5}})
     assert read(subscribe="orders", startingOffsets=here, endingOffsets=here).count() == 0
@@ -127,7 +163,7 @@ def test_nothing(read: Any) -> None:
 def test_errors_reach_the_user_with_their_codes(read: Any, options: dict[str, str], text: str) -> None:
     with pytest.raises(Exception) as caught:
         read(**options).count()
-    assert text in str(caught.value)
+    assert text in before_the_trace(caught.value)
 
 
 def test_a_batch_that_cannot_be_decoded_is_named_or_skipped(read: Any, cluster: Any, log: tidelog.sync.Log) -> None:
@@ -144,7 +180,7 @@ def test_a_batch_that_cannot_be_decoded_is_named_or_skipped(read: Any, cluster: 
 
     with pytest.raises(Exception) as caught:
         read(subscribe="trusting").collect()
-    assert "trusting/0: the batch at offsets 1 to 3" in str(caught.value)
+    assert "[TIDELOG_CORRUPT] trusting/0: the batch at offsets 1 to 3" in before_the_trace(caught.value)
     rows = read(subscribe="trusting", onUnreadable="skip").select("offset", "value").collect()
     assert [(row.offset, bytes(row.value)) for row in rows] == [(0, b"before"), (4, b"behind")]
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import tidelog.sync
+from tidelog.cli.explain.retention_waits import kept_in
+from tidelog.spark.progress import lag
 
 pytestmark = [
     pytest.mark.spark,
@@ -69,6 +71,8 @@ def test_a_stream_that_is_interrupted_and_grows_writes_every_record_once(
     told = batches[-1]["sources"][0]["latestOffset"]
     told = json.loads(told) if isinstance(told, str) else told
     assert told["lost"] == 0
+    assert [sum(lag(progress)["calls"].values()) for progress in batches] == [1000, 0]
+    assert lag(query) == {"calls": {0: 0, 1: 0, 2: 0}}
     assert {at["offset"] for at in told["topics"]["calls"]["partitions"].values()} == {1000}
     assert values(client, "copies") == list(range(3000))
     assert [(at.offset, at.lag) for at in client.groups.progress("copying")] == [(1000, 0)] * 3
@@ -105,3 +109,34 @@ def test_rows_of_a_table_become_records(spark: Any, cluster: Any, client: tidelo
     assert values(client, "table") == list(range(1000))
     with pytest.raises(Exception, match="a log is appended to, never overwritten"):
         writing.mode("overwrite").save()
+
+
+def test_a_topic_keeps_what_a_query_has_not_read(
+    spark: Any, cluster: Any, client: tidelog.sync.Log, tmp_path: Path
+) -> None:
+    config = {"flush": "os", "segment_max_bytes": "1024", "retention_records": "1", "retention_waits_for": "archive"}
+    client.topics.create("awaited", config=config)
+    client.topics.create("archived", config={"flush": "os"})
+
+    def state() -> Any:
+        return client.topics.describe("awaited", offsets=True).partitions[0]
+
+    def archive(first: int, after: int) -> None:
+        with client.producer("awaited", tidelog.ProducerOptions(linger_s=0, max_in_flight=1)) as producer:
+            for n in range(first, after):
+                producer.send(b"%d" % n)
+        while not kept_in([client.cluster.metrics(state().leader).page]):
+            assert state().log_start <= first, "retention did not wait"
+        reading = spark.readStream.format("tidelog").options(
+            gateway=cluster.url, subscribe="awaited", startingOffsets="earliest", groupId="archive"
+        )
+        writing = reading.load().select("value").writeStream.format("tidelog").options(gateway=cluster.url)
+        writing = writing.option("topic", "archived").option("checkpointLocation", str(tmp_path))
+        writing.trigger(availableNow=True).start().awaitTermination()
+
+    archive(0, 60)
+    assert values(client, "archived") == list(range(60))
+    while state().log_start == 0:
+        pass
+    archive(60, 120)
+    assert values(client, "archived") == list(range(120))

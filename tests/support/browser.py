@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
 import subprocess
 import threading
 from base64 import b64decode
@@ -28,6 +30,8 @@ TOLD = (
 KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37}
 READ_FD, WRITE_FD = 3, 4
 """Where a browser with ``--remote-debugging-pipe`` reads and writes."""
+HANGING_S = 180.0
+"""Seconds after which a browser that says nothing is given up."""
 
 
 class _Files(SimpleHTTPRequestHandler):
@@ -40,24 +44,42 @@ class _Files(SimpleHTTPRequestHandler):
 
 
 class Page:
-    """One page of a browser, for one caller at a time."""
+    """One page of a browser, for one caller at a time. Every method raises ``TimeoutError`` if the browser says
+    nothing for ``HANGING_S``, as with a promise that is never settled."""
 
     def __init__(self, origin: str, write: IO[bytes], read: IO[bytes]) -> None:
         self.origin = origin
         """The URL under which the page finds the project's files."""
         self._write = write
         self._read = read
+        self._received = bytearray()
         self._next_id = 0
         self._session = ""
+        self._tab = ""
 
-    def open(self, path: str) -> None:
-        """Go to a path of the project, or to a URL, and return when it has loaded."""
-        target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+    def new_tab(self, *, cold: bool = False, script: str = "") -> None:
+        """Open an empty tab, which takes the place of the one before. A cold tab has a cache of its own, which is
+        empty. The script runs before those of each document."""
+        before, self._session = self._tab, ""
+        context = {"browserContextId": self._call("Target.createBrowserContext")["browserContextId"]} if cold else {}
+        self._tab = self._call("Target.createTarget", url="about:blank", **context)["targetId"]
+        if before:
+            self._call("Target.closeTarget", targetId=before)
+        self._session = self._call("Target.attachToTarget", targetId=self._tab, flatten=True)["sessionId"]
         self._call("Page.enable")
+        if script:
+            self._call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    def go(self, path: str) -> None:
+        """Go to a path of the project, or to a URL, in the same tab, and return when it has loaded."""
         self._call("Page.navigate", url=path if path.startswith("http") else f"{self.origin}/{path}")
         while self._receive().get("method") != "Page.loadEventFired":
             continue
+
+    def open(self, path: str) -> None:
+        """Go to a path of the project, or to a URL, in a new tab, and return when it has loaded."""
+        self.new_tab()
+        self.go(path)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression; a promise is awaited. Raises ``RuntimeError`` for an
@@ -95,6 +117,13 @@ class Page:
                 name = event["params"]["suggestedFilename"]
         return folder / name
 
+    def cpu_s(self) -> dict[tuple[str, int], float]:
+        """Return the CPU seconds of the browser's processes, by kind (such as ``renderer``) and process id."""
+        session, self._session = self._session, ""
+        found = self._call("SystemInfo.getProcessInfo")["processInfo"]
+        self._session = session
+        return {(one["type"], one["id"]): one["cpuTime"] for one in found}
+
     def screenshot(self) -> bytes:
         """Return an image of the page as PNG."""
         return b64decode(self._call("Page.captureScreenshot", format="png")["data"])
@@ -121,12 +150,16 @@ class Page:
         self._write.flush()
 
     def _receive(self) -> dict[str, Any]:
-        data = bytearray()
-        while (byte := self._read.read(1)) != b"\0":
-            if not byte:
+        while (end := self._received.find(b"\0")) < 0:
+            if not select.select([self._read], [], [], HANGING_S)[0]:
+                raise TimeoutError(f"the browser has said nothing for {HANGING_S:g} s")
+            data = os.read(self._read.fileno(), 1 << 16)
+            if not data:
                 raise RuntimeError("the browser has ended")
-            data += byte
-        return dict(json.loads(data))
+            self._received += data
+        message = json.loads(self._received[:end])
+        del self._received[: end + 1]
+        return dict(message)
 
 
 @contextmanager
@@ -139,10 +172,9 @@ def browser(chromium: str, *flags: str) -> Iterator[Page]:
         ours = (to_write, from_read)
 
         def place_pipes() -> None:
-            os.dup2(to_read, 30)
-            os.dup2(from_write, 31)
-            os.dup2(30, READ_FD)
-            os.dup2(31, WRITE_FD)
+            read, write = (fcntl.fcntl(fd, fcntl.F_DUPFD, WRITE_FD + 1) for fd in (to_read, from_write))
+            os.dup2(read, READ_FD)
+            os.dup2(write, WRITE_FD)
 
         command = [chromium, *QUIET, *flags, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(

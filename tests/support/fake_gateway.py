@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tidelog.net.link import PROTOCOL_VERSION, Link, serve_links
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import MAX_TASKS
 from tidelog.wire import codec
+from tidelog.wire.capabilities import OF_GATEWAYS
 from tidelog.wire.messages import (
     CreateTopic,
     Credit,
@@ -133,6 +135,9 @@ class FakeCluster:
         self.task_producers: dict[str, ProducerRecord] = {}
         self.wall_ms = 5000
         """The clock in ms; each request of a task for its producer moves it by a second."""
+        self.capabilities: tuple[str, ...] = OF_GATEWAYS
+        self.limits: dict[str, int] = {}
+        """What the gateways announce; an older one announces neither."""
         self.seen: list[Message] = []
         self.heard = trio.Event()
         """Set by the next message of a client."""
@@ -167,12 +172,13 @@ class FakeCluster:
                 self.produce(link, message)
             case Subscribe(sub):
                 self.subs[link.source, sub] = Sub(link, message)
+                self.give(self.subs[link.source, sub], 0)
                 assert id is not None
                 link.answer(id, Done())
                 self.push(self.subs[link.source, sub])
             case Credit(sub, size):
                 if (link.source, sub) in self.subs:
-                    self.subs[link.source, sub].credit += size
+                    self.give(self.subs[link.source, sub], size)
                     self.push(self.subs[link.source, sub])
             case _:
                 assert id is not None
@@ -282,6 +288,10 @@ class FakeCluster:
                 self.push(sub)
         return ProduceAck(part.id, offset, self.epoch, "all/os", copy)
 
+    def give(self, sub: Sub, size: int) -> None:
+        """Add to the credit of a subscriber, and keep no more than is announced."""
+        sub.credit = min(sub.credit + size, self.limits.get("credit_bytes", sys.maxsize))
+
     def push(self, sub: Sub) -> None:
         """Send a subscriber the next batches while it has credit, or an error if its offset is below the log
         start."""
@@ -310,7 +320,9 @@ class FakeCluster:
 
     async def _serve(self, transport: WebSocketTransport, *, task_status: trio.TaskStatus[str]) -> None:
         def welcome(hello: Hello) -> Welcome:
-            return Welcome(PROTOCOL_VERSION, "fake", "g1", "gateway", 16 << 20, 1000)
+            most = 16 << 20, 1000
+            how = {"capabilities": self.capabilities, "limits": self.limits}
+            return Welcome(PROTOCOL_VERSION, "fake", "g1", "gateway", *most, **how)
 
         def on_close(link: Link) -> None:
             self.links.remove(link)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import cbor2
 import trio
 import trio.testing
 from hypothesis import HealthCheck, given, seed, settings
@@ -21,14 +22,17 @@ from hypothesis import strategies as st
 from tidelog.batch.format import CODECS, HEADER, NewRecord, decode_batch, encode_batch, seal_batch, split
 from tidelog.errors import CorruptBatch, ProtocolError, TidelogError, Unreachable
 from tidelog.net.origins import Origins
+from tidelog.net.transport import Connection
 from tidelog.net.websocket.frame_stream import FrameStream
-from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.net.websocket.transport import WebSocketTransport, _Port
 from tidelog.wire import codec
+from tidelog.wire.capabilities import STRICT
 from tidelog.wire.codec import MESSAGES
-from tidelog.wire.link_session import Answered, CloseLink, Deliver, Session, SessionOpened, Transmit
-from tidelog.wire.messages import Done, Fetch, Hello, InitProducer, Message, Welcome
+from tidelog.wire.link_session import Answered, CloseLink, Deliver, Effect, Session, SessionOpened, Transmit
+from tidelog.wire.messages import Done, Fetch, Hello, InitProducer, Message, Produce, Welcome
 
 from support.hostile_wire import opening
+from support.http.port import http_port
 from support.message_strategies import instances
 
 ATOMS = (
@@ -44,7 +48,7 @@ ATOMS = (
 LIMIT = 1 << 16
 """The largest message that the fuzzed WebSocket accepts, in bytes."""
 ALLOWED = {"client": frozenset({"init_producer", "produce", "credit"}), "gateway": frozenset({"fetch"})}
-WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 3)
+WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 3, capabilities=(STRICT,))
 
 
 @st.composite
@@ -108,7 +112,8 @@ def items(data: st.DataObject) -> None:
 
 def accepting_session(data: st.DataObject) -> None:
     """Check a server's session against any input: nothing is delivered before a valid hello, or that the role may not
-    send, or after a close; an id is not delivered twice before its answer; and no more than was sent."""
+    send, or after a close; an id is not delivered twice before its answer; and no more than was sent. A message that
+    cannot be decoded is answered if the number of a request or of a batch can be read, and only then."""
     session = Session(0.0, welcome=lambda hello: WELCOME, allowed=ALLOWED)
     hellos = st.builds(Hello, st.integers(0, 2), st.sampled_from(("client", "gateway", "king")), st.just("x"))
     known = st.sampled_from([cls for cls in MESSAGES if cls.OP in ("init_producer", "credit", "fetch", "produce")])
@@ -118,10 +123,13 @@ def accepting_session(data: st.DataObject) -> None:
     role = ""
     if data.draw(st.booleans()):
         role = data.draw(st.sampled_from(sorted(ALLOWED)))
-        session.on_data(codec.encode(Hello(1, role, "x"), id=0)[0])
+        asked = data.draw(st.sampled_from(((), (STRICT,))))
+        session.on_data(codec.encode(Hello(1, role, "x", capabilities=asked), id=0)[0])
     for _ in range(data.draw(st.integers(1, 12))):
         wire = data.draw(plain | encoded(hellos) | encoded(known.flatmap(instances)) | encoded())
-        for effect in session.on_data(wire):
+        effects = session.on_data(wire)
+        check_refusals(effects, owed)
+        for effect in effects:
             match effect:
                 case SessionOpened(peer):
                     assert role == "" and isinstance(peer, Hello) and peer.version == 1 and peer.role in ALLOWED
@@ -137,6 +145,23 @@ def accepting_session(data: st.DataObject) -> None:
             id = data.draw(st.sampled_from(sorted(owed)))
             owed.discard(id)
             session.answer(id, data.draw(st.sampled_from((Done(), TidelogError("no", code="FORBIDDEN")))))
+
+
+def check_refusals(effects: list[Effect], owed: set[int]) -> None:
+    """Check what a session does with one message: it never closes after an answer (but to a hello), answers no number
+    twice, and gives no batch to its owner that it has refused."""
+    answered: list[int] = []
+    refused: set[int] = set()
+    for effect in effects:
+        if isinstance(effect, Transmit):
+            header = cbor2.loads(effect.head)
+            answered += [header["re"]] if "re" in header else []
+            refused |= {ack["id"] for ack in header.get("acks", ())}
+        elif isinstance(effect, Deliver) and isinstance(effect.message, Produce):
+            sizes = sum(part.size for part in effect.message.parts)
+            if refused:
+                assert effect.message.parts and codec.payload_size(effect.message.payload) <= sizes
+    assert len(answered) <= 1 and not owed.intersection(answered)
 
 
 def connecting_session(data: st.DataObject) -> None:
@@ -228,9 +253,13 @@ async def _serve(wire: bytes, step: int) -> None:
             while await theirs.receive_some(1 << 16):
                 continue
 
+    async def no_handler(connection: Connection) -> None:
+        """Nothing is served: ``take`` receives itself."""
+
     async def take() -> None:
         stream: Any = ours
-        opened: FrameStream | None = await transport._answer_handshake(stream, "fuzz", "", {}, Origins())
+        port = _Port(no_handler, {}, Origins())
+        opened: FrameStream | None = await transport._answer_handshake(stream, "fuzz", "", port)
         if opened is None:
             return
         with suppress(ProtocolError, Unreachable):
@@ -246,6 +275,51 @@ async def _serve(wire: bytes, step: int) -> None:
             nursery.cancel_scope.cancel()
 
 
+HTTP_BODY = b'{"records": [{"key": "k", "value": "v", "headers": {"a": "b"}}]}'
+HTTP_CHUNKED = (
+    b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(HTTP_BODY), HTTP_BODY)
+)
+HTTP_PLAIN = (
+    b"POST /v1/topics/orders/records?acks=all HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(HTTP_BODY), HTTP_BODY)
+)
+HTTP_ATOMS = (
+    *(b"\r\n", b"\n", b"\r", b"\0", b" ", b"\xff", b"%2f", b"%00", b"%c0%af", b"..", b"chunked", b"\r\n\r\n"),
+    *(b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"x" * 20_000, b"0\r\n\r\n", HTTP_PLAIN),
+)
+
+
+def http(data: st.DataObject) -> None:
+    """Check a gateway's HTTP with any bytes: every answer is a whole response with a known status, a connection that
+    was refused serves nothing more, and nothing is left behind."""
+    wire = data.draw(mutated(data.draw(st.sampled_from((HTTP_CHUNKED, HTTP_PLAIN))), HTTP_ATOMS)) + HTTP_PLAIN
+    step = data.draw(st.sampled_from((1, 7, 1 << 20)))
+    trio.run(_serve_http, wire, max(step, len(wire) // 100), clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def _serve_http(wire: bytes, step: int) -> None:
+    async with http_port() as port:
+        client = port.connect()
+
+        async def send() -> None:
+            with suppress(trio.BrokenResourceError):
+                for start in range(0, len(wire), step):
+                    await client.stream.send_all(wire[start : start + step])
+
+        port.nursery.start_soon(send)
+        with trio.fail_after(300), suppress(EOFError, trio.BrokenResourceError):
+            while True:
+                answer = await client.answer()
+                assert answer.status in (400, 403, 404, 405, 408, 413, 415, 431, 501), answer
+                assert answer.code
+                if answer.headers.get("connection") == "close":
+                    assert await client.is_closed()
+                    break
+        await trio.testing.wait_all_tasks_blocked()
+        assert port.backlog.total == 0 and not port.clients._clients and port.shell.router.counts.batches == 0
+
+
 TARGETS: dict[str, tuple[Callable[[st.DataObject], None], int]] = {
     "decoder": (decoder, 120),
     "items": (items, 40),
@@ -253,6 +327,7 @@ TARGETS: dict[str, tuple[Callable[[st.DataObject], None], int]] = {
     "connecting session": (connecting_session, 40),
     "batches": (batches, 120),
     "websocket": (websocket, 60),
+    "http": (http, 60),
 }
 """Each target, with the number of inputs that ``make test`` gives it, for a few seconds."""
 

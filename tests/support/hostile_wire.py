@@ -31,8 +31,6 @@ COLLIDING_KEYS = b"\xb9\x10\x00" + b"".join(struct.pack(">BQB", 0x1B, n << 40, 0
 MESSAGES: dict[str, tuple[bytes, int]] = {
     "empty": (b"", 1007),
     "no CBOR": (b"\xff\xff", 1007),
-    "trailing garbage": (cbor2.dumps(GOOD) + b"\x00", 1007),
-    "a tag": (cbor2.dumps({**GOOD, "x": cbor2.CBORTag(1234, 1)}), 1007),
     "a date": (b"\xa1\x61x\xc1\x00", 1007),
     "a number of a billion digits": (b"\xa1\x61x\xc4\x82\x1a\x3b\x9a\xca\x00\x01", 1007),
     "a regular expression": (b"\xa1\x61x\xd8\x23\x68(a*)*b$!", 1007),
@@ -54,12 +52,32 @@ MESSAGES: dict[str, tuple[bytes, int]] = {
     "undefined": (cbor2.dumps({"op": "credit", "sub": cbor2.undefined, "bytes": 1}), 1002),
     "2**63": (cbor2.dumps({"op": "credit", "sub": 2**63, "bytes": 1}), 1002),
     "a negative number": (cbor2.dumps({"op": "credit", "sub": -5, "bytes": 1}), 1002),
+    "a tag": (cbor2.dumps({"x": cbor2.CBORTag(1234, 1), **GOOD}), 1007),
+    "a header without end": (cbor2.dumps({"x": "x" * 600_000, **GOOD}), 1009),
+    "a part without number": (cbor2.dumps({"op": "produce", "parts": [{"size": 1}]}) + b"\x41x", 1002),
     "missing keys": (cbor2.dumps({"op": "credit"}), 1002),
     "request without id": (cbor2.dumps({"op": "init_producer"}), 1002),
-    "a payload where none belongs": (cbor2.dumps(GOOD) + b"\x41x", 1002),
     "one-way op of another plane": (cbor2.dumps({"op": "notify", "parts": []}), 1008),
     "raft": (cbor2.dumps({"op": "request_vote", "term": 9, "last_index": 9, "last_term": 9}), 1008),
 }
+"""What no number can be read of, and the code that closes the connection."""
+
+PART = {"id": 7, "topic_id": "t", "partition": 0, "acks": 2, "size": 1}
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "trailing garbage": (cbor2.dumps(GOOD) + b"\x00", "the header is no definite byte string"),
+    "a tag": (cbor2.dumps({**GOOD, "x": cbor2.CBORTag(1234, 1)}), "tags are not accepted"),
+    "duplicate keys": (b"\xa3\x62op\x6dinit_producer\x62id\x01\x62id\x02", "uplicate"),
+    "half a header": (cbor2.dumps({**GOOD, "x": "xyz"})[:-2], "not the CBOR we accept"),
+    "a payload where none belongs": (cbor2.dumps(GOOD) + b"\x41x", "takes no payload"),
+    "huge declared payload": (cbor2.dumps(GOOD) + b"\x5b\x7f" + b"\xff" * 7, "the payload says"),
+    "a wrong type": (cbor2.dumps({**GOOD, "count": "two"}), "count is not an integer"),
+    "a negative number": (cbor2.dumps({"count": -5, **GOOD}), "count is not an integer"),
+    "missing keys": (cbor2.dumps({"op": "list_offset", "id": 1}), "missing topic_id, partition, at"),
+    "a one-way message with an id": (cbor2.dumps({"op": "credit", "id": 1, "sub": 1, "bytes": 1}), "takes no id"),
+    "a header that is too long": (cbor2.dumps({**GOOD, "x": "x" * 600_000}), "longer than"),
+    "too many items": (cbor2.dumps({**GOOD, "x": [0] * 100_000}), "items in a header"),
+}
+"""Requests with the number 1 that are answered ``MALFORMED``, and words of the answer."""
 
 
 def frames_for(limit: int) -> dict[str, tuple[bytes, int]]:
@@ -87,7 +105,7 @@ HANDSHAKES: dict[str, tuple[bytes, int]] = {
     "another subprotocol": (opening("tidelog.v2"), 400),
     "a page of another origin": (opening(more="Origin: https://elsewhere.example\r\n"), 403),
     "bytes beyond ASCII": (b"GET /\xff HTTP/1.1\r\nHost: \xff\r\n\xff: \xff\r\n\r\n", 400),
-    "an endless head": (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, 0),
+    "an endless head": (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, 431),
     "compression": (
         opening(more="Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n")
         + b"\xc2"  # compressed

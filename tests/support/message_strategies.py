@@ -62,6 +62,7 @@ def values(hint: Any, lowest: int, name: str) -> st.SearchStrategy[Any]:
     simple: dict[Any, st.SearchStrategy[Any]] = {bool: st.booleans(), str: st.text(max_size=10)}
     simple[bytes] = st.binary(max_size=10)
     simple[dict[str, str]] = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
+    simple[dict[str, int]] = st.dictionaries(st.text(max_size=5), st.integers(0, MAX_INT), max_size=2)
     if hint is str and name == "ErrorInfo.code":
         return st.sampled_from(sorted(CODES))
     return simple[hint] if hint in simple else instances(hint)

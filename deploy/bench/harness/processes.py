@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,45 @@ def cpu_s(pid: int) -> float:
     """Return the CPU seconds that a process has used, with those of its ended threads. The number of its clock is
     made as ``clock_getcpuclockid`` makes it."""
     return time.clock_gettime(~pid << 3 | 2)
+
+
+class TreeCpu:
+    """The CPU seconds of a process and all its descendants. A thread looks at them every ``PERIOD_S`` seconds, and
+    keeps what ended ones had used by then: the kernel forgets that of a process whose parent ends before it."""
+
+    PERIOD_S = 0.3
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._used: dict[tuple[int, str], int] = {}
+        """(process id, time of its start) -> clock ticks."""
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            self.seconds()
+            time.sleep(self.PERIOD_S)
+
+    def seconds(self) -> float:
+        """Return the CPU seconds until now. The kernel counts them in ticks of 10 ms."""
+        parents: dict[int, int] = {}
+        found: dict[int, tuple[str, int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            parents[int(stat.parent.name)] = int(fields[1])
+            found[int(stat.parent.name)] = fields[19], int(fields[11]) + int(fields[12])
+        with self._lock:
+            for process, (started, ticks) in found.items():
+                ancestor = process
+                while ancestor != self._root and ancestor in parents:
+                    ancestor = parents[ancestor]
+                if ancestor == self._root:
+                    self._used[process, started] = max(ticks, self._used.get((process, started), 0))
+            return sum(self._used.values()) / os.sysconf("SC_CLK_TCK")
 
 
 def forget_peak(pid: int) -> None:

@@ -88,8 +88,8 @@ def read(text: str) -> Stacks:
 
 
 def writes_to_socket(frame: str) -> bool:
-    """Return whether a frame is the line of ``websocket/frame_stream.py`` that calls the kernel."""
-    at = re.search(r"\((tidelog/net/websocket/frame_stream\.py):(\d+)\)", frame)
+    """Return whether a frame is the line of ``net/direct_socket.py`` that calls the kernel."""
+    at = re.search(r"\((tidelog/net/direct_socket\.py):(\d+)\)", frame)
     return at is not None and "os.writev" in linecache.getline(str(SHARED / at[1]), int(at[2]))
 
 

@@ -79,8 +79,8 @@ class OwnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupsTopicSettings:
-    """The size with which the topic ``__groups`` or ``__transactions`` is created. The settings are the same on all
-    controllers."""
+    """The size with which the topic ``__groups``, ``__transactions`` or ``__streams`` is created. The settings are
+    the same on all controllers."""
 
     partitions: int = setting(16, "partitions; their leaders share the coordination", 1, 1000)
     replication_factor: int = setting(3, "replicas, as far as there are servers", 1, 100)
@@ -104,6 +104,7 @@ class ControllerSettings:
     timeline: TimelineSettings = field(default_factory=TimelineSettings)
     groups: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)
     transactions: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)
+    streams: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)
     raft: RaftSettings = field(default_factory=RaftSettings)
 
 

@@ -29,7 +29,7 @@ from tidelog.feature_levels import ALL, RANKING, RECOVERY, REQUEST_DIGESTS, Leve
 from tidelog.request_names import LONGEST_NAME
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Answer, Call, Event, Post
-from tidelog.types import GROUPS, REPORTED_IDS_END, TRANSACTIONS, NodeId, TopicPartition
+from tidelog.types import REPORTED_IDS_END, NodeId, TopicPartition
 from tidelog.wire.messages import (
     AddController,
     AdminRequest,
@@ -37,6 +37,7 @@ from tidelog.wire.messages import (
     AlterIsr,
     AlterLearners,
     AlterTopic,
+    AnnounceGateway,
     ConfirmLeader,
     CreateTopic,
     DeleteTopic,
@@ -51,6 +52,7 @@ from tidelog.wire.messages import (
     MetadataUpdate,
     PauseTopic,
     PrepareGroups,
+    PrepareStreams,
     PrepareTransactions,
     Produced,
     Register,
@@ -67,6 +69,7 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.metadata_image import encode_image
 
+from tidelog_controller.active.gateway_directory import GatewayDirectory
 from tidelog_controller.active.leader_balancer import LeaderBalancer
 from tidelog_controller.active.leader_replacement import LeaderReplacement, refuse_report
 from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
@@ -169,6 +172,7 @@ class Controller:
         self.ranking = ServerRanks(settings.session_timeout_s)
         self.timeline_writer = TimelineWriter(settings.timeline)
         self.timeline_topic = TimelineTopic(settings.timeline, rng)
+        self.gateways = GatewayDirectory()
         self.newer: TidelogError | None = None
         """The refusal ``METADATA_WENT_BACK`` of all requests but reads, once a replica server has seen newer metadata
         than this controller has; None before."""
@@ -275,6 +279,9 @@ class Controller:
             return self._change_controllers(request, message, now)
         if isinstance(message, History | ConfirmLeader):
             return [] if request.id is None else self._perform(self.metadata_log.read(request, now), now)
+        if isinstance(message, AnnounceGateway):
+            found = self.gateways.announce(request.source, request.peer, message.url)
+            return found if isinstance(found, TidelogError) else [*request.answer(found)]
         request_id = self._request_id(message)
         if isinstance(request_id, TidelogError):
             return request_id
@@ -295,11 +302,11 @@ class Controller:
     ) -> list[ControllerEffect] | TidelogError:
         """Begin to add a controller to the group or to remove one, and return the effects; or return the refusal of
         the change. Remembers the principal that asked for it."""
-        outputs: Iterable[LogOutput] | TidelogError
-        if isinstance(message, AddController):
-            outputs = self.metadata_log.add_controller(message.node, message.url, request, now)
-        else:
-            outputs = self.metadata_log.remove_controller(message.node, request, now)
+        outputs: Iterable[LogOutput] | TidelogError = (
+            self.metadata_log.add_controller(message.node, message.url, request, now)
+            if isinstance(message, AddController)
+            else self.metadata_log.remove_controller(message.node, request, now)
+        )
         if isinstance(outputs, TidelogError):
             return outputs
         self._group_asker = message.asker
@@ -338,11 +345,12 @@ class Controller:
         return self._perform(self.metadata_log.on_stop(now), now)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
-        """Forget the feature levels, the watcher and the waiting requests of the link ``source``, which has closed.
-        Commands that it asked for may still be applied. If the last heartbeat of a server came over it, the server's
-        session ends soon. Returns an empty list of effects."""
+        """Forget the link ``source``, which has closed, with its requests; commands that it asked for may still be
+        applied. If the last heartbeat of a server came over it, the server's session ends soon. Returns an empty list
+        of effects."""
         self.leader_replacement.sessions.on_link_closed(source, now)
         self.features.on_link_closed(source)
+        self.gateways.on_link_closed(source)
         self._watchers.pop(source, None)
         self.metadata_log.on_link_closed(source)
         return []
@@ -377,11 +385,8 @@ class Controller:
         nothing to do before another input comes."""
         deadlines = [self.metadata_log.deadline()]
         if self.active and self.newer is None:
-            deadlines += [
-                self.leader_replacement.sessions.deadline(self.state),
-                self.balance.deadline(),
-                self.scheduler.deadline(),
-            ]
+            deadlines += [self.leader_replacement.sessions.deadline(self.state)]
+            deadlines += [self.balance.deadline(), self.scheduler.deadline()]
             if self.settings.timeline.replication_factor:
                 deadlines += [self.timeline_topic.deadline(self.timeline_writer.confirmed, self._group)]
                 deadlines += [self.timeline_writer.deadline(self.state)]
@@ -453,10 +458,9 @@ class Controller:
                 if isinstance(topic, TidelogError):
                     return topic
                 return bounded_topic(self.state, topic, message.principal, self.settings.owners)
-            case PrepareGroups() | PrepareTransactions():
-                name = GROUPS if isinstance(message, PrepareGroups) else TRANSACTIONS
-                like = self.settings.groups if name == GROUPS else self.settings.transactions
-                return plan_coordinated(name, self.state, like, self._random, wall_ms, self.slow_servers.slow(now))
+            case PrepareGroups() | PrepareTransactions() | PrepareStreams():
+                slow = self.slow_servers.slow(now)
+                return plan_coordinated(message, self.state, self.settings, self._random, wall_ms, slow)
             case AlterTopic():
                 return plan_change(self.state, message, wall_ms)
             case SetReadOnly() | PauseTopic():
@@ -618,8 +622,7 @@ class Controller:
         return effects
 
     def _become_active(self, state: MetadataState, now: float) -> None:
-        """Begin all volatile state of the active controller (sessions, ranks, schedules, timeline) from the metadata
-        ``state``."""
+        """Begin all volatile state of the active controller from the metadata ``state``."""
         self.leader_replacement.become_active(state, now)
         self.ranking.become_active(state, now)
         self.balance.become_active(state, now)

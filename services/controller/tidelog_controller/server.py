@@ -23,6 +23,7 @@ from tidelog.wire.messages import (
     AlterLearners,
     AlterQuotas,
     AlterTopic,
+    AnnounceGateway,
     AppendEntries,
     AppendResult,
     CancelReassignment,
@@ -45,6 +46,7 @@ from tidelog.wire.messages import (
     PlanRebalance,
     PrepareAudit,
     PrepareGroups,
+    PrepareStreams,
     PrepareTransactions,
     PutToken,
     RaiseLevel,
@@ -85,10 +87,11 @@ ALLOWED = {
     | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP, ReportDoubt.OP},
     "gateway": _ANYBODY
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
-    | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP, PrepareTransactions.OP}
+    | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP, PrepareTransactions.OP, PrepareStreams.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
     | {DescribeFeatures.OP, RaiseLevel.OP, ForgetServer.OP}
-    | {History.OP, DescribeMetrics.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
+    | {History.OP, DescribeMetrics.OP, AllocateProducerIds.OP, Watch.OP, AnnounceGateway.OP}
+    | {AddController.OP, RemoveController.OP}
     | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP, RotateTicketKeys.OP},
     "client": _ANYBODY,
 }

@@ -89,7 +89,7 @@ class ControllerShell:
         self._storage = storage
         self._clock = clock
         self._wall_ms = wall_ms
-        self.links = AcceptedLinks()
+        self.links: AcceptedLinks[Link] = AcceptedLinks()
         self.log = EventLog(node=core.node_id)
         self._up: dict[NodeId, None] = {}
         self._inbox: deque[tuple[Link | None, Input]] = deque()
@@ -145,18 +145,19 @@ class ControllerShell:
     def _on_request(
         self, link: Link, id: int | None, message: Message, now: float, wall_ms: int
     ) -> Sequence[ControllerEffect]:
-        """Pass a request to the core and return the effects, with the names of the gateways added to an answer that
-        needs them."""
+        """Pass a request to the core and return the effects, with the gateways added to an answer that needs
+        them."""
         effects = self.core.on_request(link.source, id, message, now, wall_ms=wall_ms, peer=link.peer.node)
         return [self._with_gateways(effect) for effect in effects]
 
     def _with_gateways(self, effect: ControllerEffect) -> ControllerEffect:
         """Return a copy of an effect that answers ``DescribeQuorum``, with the names of the connected gateways, which
-        the core does not know. Return any other effect unchanged."""
+        the core does not know, and the URLs that they have announced. Return any other effect unchanged."""
         if not (isinstance(effect, Answer) and isinstance(effect.message, QuorumAnswer)):
             return effect
         gateways = sorted({link.peer.node for link in self.links if link.peer.role == "gateway"})
-        return replace(effect, message=replace(effect.message, gateways=tuple(gateways)))
+        urls = self.core.gateways.urls
+        return replace(effect, message=replace(effect.message, gateways=tuple(gateways), gateway_urls=urls))
 
     def on_refused(self, link: Link, message: Message, error: TidelogError) -> None:
         """Put a refusal into the inbox, for the timeline: the link has refused a hello, or a message of a kind that

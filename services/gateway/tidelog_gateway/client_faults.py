@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import structlog
-from tidelog.net.link import INTERNAL_ERROR, Link
+from tidelog.net.link import INTERNAL_ERROR
+
+from tidelog_gateway.client_link import ClientLink
 
 
 @contextmanager
-def contained(link: Link, op: str) -> Iterator[None]:
+def contained(link: ClientLink, op: str) -> Iterator[None]:
     """Run the ``with`` block as work for one client. An exception of the block is logged and closes the client's
     link, since the outcome of the request is unknown; it is not raised further. ``op``: the request, for the log."""
     try:

@@ -17,6 +17,7 @@ from tidelog.types import (
     TopicState,
     changed_partitions,
 )
+from tidelog.wire.messages import GatewayInfo
 
 
 class ClusterView:
@@ -27,6 +28,8 @@ class ClusterView:
         """``rack``: the rack of this gateway; "": none."""
         self._rack = rack
         self.image = ClusterImage()
+        self.gateways: tuple[GatewayInfo, ...] = ()
+        """The gateways that clients are told of, as the active controller has named them last."""
         self.servers: dict[NodeId, ServerState] = {}
         self._by_id: dict[str, TopicState] = {}
         self._by_name: dict[str, TopicState] = {}

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tidelog.net.addresses import EVERYWHERE, refuse_advertised
 from tidelog.net.link import OUTBOX_BYTES
 from tidelog.net.origins import is_loopback, is_origin
-from tidelog.net.websocket.transport import MAX_CONNECTIONS
+from tidelog.net.transport import MAX_MESSAGE_BYTES
+from tidelog.net.websocket.transport import HELLO_BYTES, MAX_CONNECTIONS
 from tidelog.quantities import COUNT
 from tidelog.runtime.config import setting
 from tidelog.runtime.listen_config import ListenConfig
+from tidelog.wire.codec import STRANGER
 
 from tidelog_gateway.consume.server_read_window import WindowSettings
 from tidelog_gateway.rights.authorizer import AuthorizerSettings
+from tidelog_gateway.rights.producer_tickets import MAX_PRODUCERS
 from tidelog_gateway.settings import (
     OIDC_ALGORITHMS,
     ConnectionSettings,
@@ -103,6 +107,11 @@ class GatewayConfig(ListenConfig):
     cluster: str = setting("", "Id of the cluster; empty: whichever the controllers belong to.")
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(9292, "Port to listen on; 0 takes a free one.", 0, 65535)
+    advertised_url: str = setting(
+        "",
+        "URL under which clients reach this gateway; every gateway names it to its clients. Empty: the one listened"
+        " on, and none if host means every address of the machine (0.0.0.0, ::).",
+    )
     controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
     rack: str = setting(
         "",
@@ -127,9 +136,16 @@ class GatewayConfig(ListenConfig):
         1,
         MOST_CLIENTS,
     )
-    client_max_in_flight: int = setting(1024, "Batches that a client is told to have in flight at most.", 1)
+    client_max_in_flight: int = setting(
+        1024, "Requests of one connection that may wait for answers; one more is refused.", 1
+    )
+    client_max_batches: int = setting(
+        _ROUTER.client_max_batches, "Batches of one connection that may wait for their acks; one more is refused.", 1
+    )
     client_max_bytes: int = setting(
-        _ROUTER.client_max_bytes, "Bytes held for one client until they are acked.", LEAST_BYTES
+        _ROUTER.client_max_bytes,
+        "Bytes of batches of one connection that may wait for their acks; a batch beyond is refused.",
+        LEAST_BYTES,
     )
     total_max_bytes: int = setting(
         _ROUTER.total_max_bytes,
@@ -221,6 +237,11 @@ class GatewayConfig(ListenConfig):
         if not self.controllers:
             found.append("controllers: name at least one")
         found += self.faults_of_urls([("controllers", url) for url in self.controllers])
+        if self.advertised_url:
+            if fault := refuse_advertised(self.advertised_url):
+                found.append(f"advertised_url = {self.advertised_url!r}: {fault}")
+            elif self.tls_cert and self.advertised_url.startswith("ws://"):
+                found.append(f"advertised_url = {self.advertised_url!r}: this gateway speaks TLS: wss://host:port")
         for origin in self.allowed_origins:
             if not is_origin(origin):
                 found.append(f"allowed_origins: {origin!r} is no origin of the form https://host or http://host:port")
@@ -228,6 +249,12 @@ class GatewayConfig(ListenConfig):
             found.append("total_max_bytes must not be smaller than client_max_bytes")
         how = "set authentication = true"
         return found + self.faults_of_listening(self.host, self.authentication, how)
+
+    def advertised(self, listening: str) -> str:
+        """Return the URL of which clients of all gateways are told; "" if they are not told of this gateway.
+        ``listening``: the URL with the real port on which the gateway listens."""
+        everywhere = self.host in ("", *EVERYWHERE)  # of which the URL listened on names one
+        return self.advertised_url or ("" if everywhere or refuse_advertised(listening) else listening)
 
     @property
     def authorizer(self) -> AuthorizerSettings:
@@ -239,6 +266,22 @@ class GatewayConfig(ListenConfig):
         """Return the most connections that the process accepts. There are some more than clients: a client beyond the
         bound gets an error that gives the reason, and metrics and console stay available."""
         return max(MAX_CONNECTIONS, self.client_max_connections + SPARE_CONNECTIONS)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Return the limits of a client's connection by the names under which they are announced in the welcome."""
+        return {
+            "message_bytes": MAX_MESSAGE_BYTES,
+            "hello_bytes": HELLO_BYTES,
+            "header_bytes": STRANGER.header_bytes,
+            "header_items": STRANGER.header_items,
+            "requests": self.client_max_in_flight,
+            "produce_batches": self.client_max_batches,
+            "produce_bytes": self.client_max_bytes,
+            "producer_ids": MAX_PRODUCERS,
+            "subscriptions": self.client_max_subscriptions,
+            "credit_bytes": _SUBSCRIPTIONS.credit_max_bytes,
+        }
 
     @property
     def connections(self) -> ConnectionSettings:
@@ -277,6 +320,7 @@ class GatewayConfig(ListenConfig):
         return RouterSettings(
             server_max_bytes=self.server_max_bytes,
             server_max_batches=self.server_max_batches,
+            client_max_batches=self.client_max_batches,
             client_max_bytes=self.client_max_bytes,
             total_max_bytes=self.total_max_bytes,
             ack_timeout_s=self.ack_timeout_s,

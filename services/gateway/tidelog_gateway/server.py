@@ -21,6 +21,7 @@ from tidelog.runtime.health import health_pages
 from tidelog.runtime.metrics import MetricsPage, metrics_answer
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
+from tidelog.wire.capabilities import OF_GATEWAYS
 from tidelog.wire.messages import (
     Credit,
     Hello,
@@ -36,10 +37,12 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.audit.events import AuditEvents
 from tidelog_gateway.audit.writer import Audit
+from tidelog_gateway.clients.announcement import announce
 from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
+from tidelog_gateway.http.http_port import GatewayHttp
 from tidelog_gateway.observability.metrics import metrics_page, reasons_not_ready
 from tidelog_gateway.requests.requests import KINDS, ClientRequests, FaultPlayground
 from tidelog_gateway.rights.authorizer import Authorizer
@@ -124,8 +127,10 @@ async def _start(
         cluster = shell.cluster.image.cluster
         if hello.cluster not in ("", cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {cluster!r}, not {hello.cluster!r}")
+        most = MAX_MESSAGE_BYTES, config.client_max_in_flight
+        limits = config.limits
         return Welcome(
-            PROTOCOL_VERSION, cluster, config.node, "gateway", MAX_MESSAGE_BYTES, config.client_max_in_flight
+            PROTOCOL_VERSION, cluster, config.node, "gateway", *most, capabilities=OF_GATEWAYS, limits=limits
         )
 
     await nursery.start(shell.peers.run)
@@ -156,12 +161,14 @@ async def _start(
             on_open=connections.on_open,
             on_close=connections.on_close,
             pages=_pages(config, page, shell, drain),
+            http=GatewayHttp(shell, connections, "https" if config.tls_cert else "http"),
             origins=config.allowed_origins,
             hosts=config.allowed_hosts,
             until=drain.begun,
             task_status=task_status,
         )
     )
+    nursery.start_soon(announce, shell, config.advertised(url), drain.begun)
     return drain.leave, url
 
 

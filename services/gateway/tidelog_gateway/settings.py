@@ -16,6 +16,8 @@ class RouterSettings:
     server_max_batches: int = 1000
     """Batches in flight to one replica server. Batches that a server has and cannot copy in time delay its
     followers."""
+    client_max_batches: int = 8192
+    """Batches held for one client until they are acked."""
     client_max_bytes: int = 32 << 20
     """Bytes held for one client until they are acked."""
     total_max_bytes: int = 256 << 20

@@ -17,7 +17,7 @@ import trio
 from tidelog.acl import ANONYMOUS
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.net.controller_link import ControllerLink
-from tidelog.net.link import Link, burst
+from tidelog.net.link import burst
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport, outgoing
 from tidelog.runtime.shell import AcceptedLinks, EventLog, Wakeup
@@ -40,6 +40,7 @@ from tidelog.wire.messages import (
 from tidelog.wire.metadata_image import apply_update
 
 from tidelog_gateway.client_faults import contained, do_all
+from tidelog_gateway.client_link import ClientLink
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.polls import Polls
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
@@ -60,8 +61,6 @@ RETRY_S = 0.05
 OWN = 0
 """The source number that stands for this gateway itself; links count from 1."""
 OWN_READER = ReaderId(("", OWN), OWN)
-CLIENT_MAX_REQUESTS = 512
-"""Reads, offset and controller requests of one client that wait for their answers."""
 MAX_REQUESTS = 65_536
 """Reads, offset and controller requests of all clients, who share this number fairly."""
 MAX_CALLS = 1536
@@ -97,6 +96,7 @@ class GatewayShell:
         window: WindowSettings = DEFAULT_WINDOW,
     ) -> None:
         self.cluster = ClusterView(rack)
+        self.wall_ms = wall_ms
         self.router = Router(self.cluster, router)
         self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms)
         self.peers = Peers(
@@ -124,7 +124,7 @@ class GatewayShell:
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)
         self._call_share = FairShare(MAX_CALLS, reserved=True)
         self._replica_selector = ReplicaSelector(self.cluster)
-        self.links = AcceptedLinks()
+        self.links: AcceptedLinks[ClientLink] = AcceptedLinks()
         self.log = EventLog()
         self._heavy_requests = HeavyRequests()
         self._checking: dict[int, str] = {}
@@ -136,18 +136,18 @@ class GatewayShell:
         self._wakeup = Wakeup()
         self._change = trio.Event()
         self.on_own_acks: Callable[[Message], None] = lambda _: None
-        self.on_settled: Callable[[Link], None] = lambda _: None
+        self.on_settled: Callable[[ClientLink], None] = lambda _: None
         """Called with a client's link after acks or an answer were sent over it."""
         self.counts = RequestCounts()
 
-    def owes(self, link: Link) -> bool:
+    def owes(self, link: ClientLink) -> bool:
         """Return whether a batch or a request of the link's client has not been answered yet."""
         source = link.source
         return source in self.router.held or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
-    def on_open(self, link: Link, principal: str, *, strangers_are_one: bool = False) -> None:
+    def on_open(self, link: ClientLink, principal: str, *, strangers_are_one: bool = False) -> None:
         """Register a client that has connected, so that its messages are accepted. ``principal`` is ``anonymous`` for
         a client without a name. Each such client is a tenant of its own in shared bounds; with ``strangers_are_one``
         all of them are one tenant, except at slow servers."""
@@ -164,7 +164,7 @@ class GatewayShell:
         client."""
         return self._tenants[source]
 
-    def on_close(self, link: Link) -> None:
+    def on_close(self, link: ClientLink) -> None:
         """Forget a client that has disconnected: drop its waiting batches, subscriptions and reads, and end its long
         polls with ``UNREACHABLE``. If one of these steps raises, the others are done all the same."""
         source = link.source
@@ -179,7 +179,7 @@ class GatewayShell:
             partial(self._tenants.pop, source, None),
         )
 
-    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+    def on_message(self, link: ClientLink, id: int | None, message: Message) -> None:
         """Handle a client's produce, credit, read, offset or subscription message: queue its batches, or send reads
         for it. Raises ``TidelogError`` if the message is refused: ``OVERLOADED``, or ``UNSUPPORTED`` for every other
         type. Batches are sent at once if none is in flight, and at the end of the turn otherwise."""
@@ -212,7 +212,7 @@ class GatewayShell:
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
 
-    async def _find_by_time(self, link: Link, message: ListOffset, done: Answered) -> None:
+    async def _find_by_time(self, link: ClientLink, message: ListOffset, done: Answered) -> None:
         """Find the offset of the first record at or after a time, and answer the client with it or with the error. A
         bug closes the client's link."""
         ask = partial(self.ask_leader, reader=self._reader_of(link.source))
@@ -221,7 +221,7 @@ class GatewayShell:
             await find_by_time(ask, message, READ_TIMEOUT_S, found.append)
         done(found[0] if found else Unreachable("internal error"))
 
-    def _on_produce(self, link: Link, message: Produce, now: float) -> None:
+    def _on_produce(self, link: ClientLink, message: Produce, now: float) -> None:
         """Hand a client's batches to the router. If some were not checked on arrival, since decompressing takes long,
         start the task that checks the client's batches, unless it runs already."""
         source = link.source
@@ -233,7 +233,7 @@ class GatewayShell:
             self._checking[source] = principal
             self.nursery.start_soon(self._check, link, principal, self.clock() - now)
 
-    async def _check(self, link: Link, principal: str, took_s: float) -> None:
+    async def _check(self, link: ClientLink, principal: str, took_s: float) -> None:
         """Check a client's batches that decompress to much, some at a time, and send those that pass, until none is
         left. After each step the client's principal pauses for ``UNFOLDING_REST`` times as long as the step took, and
         all other principals for ``UNFOLDING_REST_OF_ALL`` times as long. ``took_s``: seconds that the checks on
@@ -255,26 +255,24 @@ class GatewayShell:
         finally:
             del self._checking[source]
 
-    def _count(self, link: Link, op: str, cost: int) -> None:
+    def _count(self, link: ClientLink, op: str, cost: int) -> None:
         """Count the cost of a client's request for its principal, and log a principal whose requests cost much."""
         line = self._heavy_requests.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
         if line is not None:
             self.log.perform(line)
 
-    def on_request(self, link: Link, message: Message) -> None:
+    def on_request(self, link: ClientLink, message: Message) -> None:
         """Count the cost of a client's request that is not on the hot path for its principal, and log a principal
         whose requests cost much."""
         self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
-    def begin_request(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
+    def begin_request(self, link: ClientLink, id: int, *, is_call: bool = True) -> Answered:
         """Count a client's request as waiting, and return the function that sends its answer and counts it no more.
         ``is_call``: the request counts for ``MAX_CALLS``, too. An answer for a client that is gone is dropped. Raises
-        ``OVERLOADED``, and counts nothing, if the connection has ``CLIENT_MAX_REQUESTS`` waiting or its tenant has
-        used up its share."""
+        ``OVERLOADED``, and counts nothing, if the client's tenant has used up its share. How many requests of one
+        connection wait is bounded before (``client_max_in_flight``)."""
         source = link.source
         tenant = self._tenants[source]
-        if self._requests.get(source, 0) >= CLIENT_MAX_REQUESTS:
-            raise refuse("OVERLOADED", f"{CLIENT_MAX_REQUESTS} requests of this connection wait for answers")
         if not self._request_share.try_hold(tenant):
             raise refuse("OVERLOADED", "this client has its share of the requests that may wait for answers")
         if is_call and not self._call_share.try_hold(tenant):
@@ -490,7 +488,7 @@ class GatewayShell:
                     if message is not encoded_of:
                         encoded_of, encoded = message, outgoing(*encode(message))
                     if (link := self.links.by_source.get(source)) is not None:
-                        link.post_encoded(encoded)
+                        link.post_encoded(message, encoded)
                 case Answer():
                     self.links.perform(effect)
                 case Call(to, token, message, timeout_s):

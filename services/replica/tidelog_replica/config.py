@@ -17,6 +17,19 @@ from tidelog.types import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Settings of the stream coordinators. The metadata of each field explain it (``help``) and bound it (``min``,
+    ``max``)."""
+
+    max_streams: int = setting(20_000, "Most streams of one partition of __streams.", 1, 1 << 24)
+    principal_max_streams: int = setting(
+        10_000, "Most streams of one partition of __streams that one principal has created.", 1, 1 << 24
+    )
+    max_producers: int = setting(1000, "Most idempotent producers that one stream remembers.", 1, 1 << 20)
+    read_bytes: int = setting(1 << 20, "Most bytes of appends in the answer to one read; one append in any case.", 1)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSettings:
     """Settings of the group coordinators. The metadata of each field explain it (``help``) and bound it (``min``,
     ``max``)."""
@@ -55,6 +68,12 @@ class TransactionSettings:
 
     timeout_max_ms: int = setting(
         900_000, "Longest time-out of a transaction: readers may have to wait so long for it.", 10, 86_400_000
+    )
+    open_max_ms: int = setting(
+        86_400_000,
+        "Longest time that a transaction may be open whose client renews its time-out.",
+        10,
+        1 << 50,
     )
     staged_timeout_ms: int = setting(
         3_600_000,
@@ -191,6 +210,9 @@ class ReplicaSettings:
         86_400.0, "Seconds from one round of scrubbing to the next; the first begins after a 24th.", 1, 31_536_000
     )
 
+    streams: StreamSettings = field(
+        default_factory=StreamSettings, metadata={"help": "Streams whose coordinator is on this server."}
+    )
     groups: GroupSettings = field(
         default_factory=GroupSettings, metadata={"help": "Consumer groups coordinated here."}
     )

@@ -59,6 +59,11 @@ class ReplicaCounts:
     )
     reads: int = counter("tidelog_replica_reads", "reads", "Reads of clients that were answered without an error.")
     read_bytes: int = counter("tidelog_replica_read_bytes", "bytes", "Bytes of batches sent with answers to reads.")
+    retention_unread_records: int = counter(
+        "tidelog_replica_retention_unread_records",
+        "records",
+        "Records that retention deleted although a group that it waits for had not read them: the wait was over.",
+    )
     ended_transactions: dict[str, int] = counter(
         "tidelog_replica_ended_transactions",
         "transactions",

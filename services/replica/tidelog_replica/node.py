@@ -15,6 +15,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     IsrProposals                  ISR proposals of leaders to the controller  ``assignment/isr_proposals.py``
     GroupCoordinatorService       consumer groups                             ``coordinators/groups/service.py``
     TransactionCoordinatorService transactions                                ``coordinators/transactions/service.py``
+    StreamCoordinatorService      streams                                     ``coordinators/streams/service.py``
     TransactionMarkers            transactions at the leaders of partitions   ``coordinators/transactions/markers.py``
     HighWatermarkCheckpointer     checkpoints of high watermarks on the disk  ``maintenance/checkpointer.py``
     Jobs                          long disk work in threads                   ``jobs.py``
@@ -69,6 +70,8 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.groups.service import GroupCoordinatorService
+from tidelog_replica.coordinators.streams.service import KINDS as STREAM_KINDS
+from tidelog_replica.coordinators.streams.service import StreamCoordinatorService
 from tidelog_replica.coordinators.transactions.markers import TransactionMarkers
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
@@ -81,6 +84,7 @@ from tidelog_replica.maintenance.checkpointer import HighWatermarkCheckpointer
 from tidelog_replica.maintenance.disk_space import DiskSpace
 from tidelog_replica.maintenance.file_pool import FilePoolFlusher
 from tidelog_replica.maintenance.log_cleaner import LogCleaner
+from tidelog_replica.maintenance.retention_waits import RetentionWaits
 from tidelog_replica.maintenance.scrubber import Scrubber
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.registration.session import BrokerSession, UniformRandom
@@ -133,7 +137,6 @@ class ReplicaNode:
         self.copy_checks = CopyChecks(context, assignment)
         self._copy_reads = CopyReads(context, assignment)
         self.scrubber = Scrubber(context, partitions, self.copy_checks.want)
-        self._log_cleaner = LogCleaner(context, partitions)
         self._file_pool_flusher = FilePoolFlusher(context)
         self.disk_space = DiskSpace(context)
         self._reports = ControllerReports(context, session, partitions)
@@ -143,9 +146,11 @@ class ReplicaNode:
         self._isr_proposals = IsrProposals(context, session)
         self.transactions = TransactionCoordinatorService(context, assignment, leadership)
         self._groups = GroupCoordinatorService(context, assignment, leadership, self.transactions)
+        self._log_cleaner = LogCleaner(context, partitions, self._groups.coordinator_of)
+        self.streams = StreamCoordinatorService(context, assignment, leadership)
         self._markers = TransactionMarkers(context, assignment, leadership, self.transactions)
         self._coordinating: dict[
-            str, GroupCoordinatorService | TransactionCoordinatorService
+            str, GroupCoordinatorService | TransactionCoordinatorService | StreamCoordinatorService
         ] = {}  # by the id of their topic
         """The coordinator services by the id of their internal topic, as far as these topics exist."""
 
@@ -159,6 +164,11 @@ class ReplicaNode:
     def groups(self) -> Iterator[Group]:
         """Return an iterator over the consumer groups that this server coordinates."""
         return self._groups.groups
+
+    @property
+    def retention_waits(self) -> RetentionWaits:
+        """Return the part of the node that knows for which consumer groups retention waits."""
+        return self._log_cleaner.retention_waits
 
     @property
     def broker_epoch(self) -> int:
@@ -214,7 +224,7 @@ class ReplicaNode:
         before = self._assignment.image
         self._assignment.on_metadata(update, now)
         self._isolation.on_metadata(before, self._assignment.image, now)
-        for part in (self._groups, self.transactions):
+        for part in (self._groups, self.transactions, self.streams):
             part.on_metadata(now)
             if part.topic_id:
                 self._coordinating[part.topic_id] = part
@@ -258,6 +268,8 @@ class ReplicaNode:
                 self._groups.on_request(source, id, message, now)
             case _ if isinstance(message, TRANSACTION_KINDS):
                 self.transactions.on_request(source, id, message, now)
+            case _ if isinstance(message, STREAM_KINDS):
+                self.streams.on_request(source, id, message, now)
             case _:
                 self._effects.answer(
                     source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}")
@@ -280,7 +292,7 @@ class ReplicaNode:
         longer be answered."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
-        for part in (self._groups, self.transactions, self._markers):
+        for part in (self._groups, self.transactions, self.streams, self._markers):
             part.on_source_closed(source)
         self._copy_reads.on_source_closed(source)
         return self._finish(now)

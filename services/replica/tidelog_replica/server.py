@@ -31,6 +31,7 @@ from tidelog.wire.messages import (
     EnrolPartition,
     EpochOffset,
     Fetch,
+    FetchOffsets,
     Hello,
     ListOffset,
     LogSnapshot,
@@ -48,6 +49,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
+from tidelog_replica.coordinators.streams.service import KINDS as STREAM_KINDS
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.maintenance.file_pool import open_files_of
 from tidelog_replica.node import ReplicaNode
@@ -60,10 +62,10 @@ from tidelog_replica.storage.open_files import OpenFiles
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, Progress.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})
-    | {EnrolPartition.OP, WriteMarker.OP, ReadTail.OP, Digest.OP},
+    | {EnrolPartition.OP, WriteMarker.OP, ReadTail.OP, Digest.OP, FetchOffsets.OP},
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP, WriteMarker.OP})
     | {ReadCopy.OP, ScrubServer.OP}
-    | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS)} - {EnrolPartition.OP},
+    | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS, *STREAM_KINDS)} - {EnrolPartition.OP},
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
 """The messages that a peer may send, by its role: clients come through a gateway; the active controller writes the

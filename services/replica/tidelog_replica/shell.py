@@ -83,7 +83,7 @@ class ReplicaShell:
             on_down=self._on_controller_down,
             on_trouble=self._on_controller_trouble,
         )
-        self.links = AcceptedLinks()
+        self.links: AcceptedLinks[Link] = AcceptedLinks()
         self.log = EventLog(node=node_id)
         self._effects: deque[Effect] = deque()
         self._performing = False

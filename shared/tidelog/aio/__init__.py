@@ -41,10 +41,11 @@ def connect(
     token: str = "",
     name: str = "client",
     tracing: Tracing | None = None,
+    discover: bool = True,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways and yields a ``Log`` on asyncio: ``async with
     tidelog.aio.connect("ws://127.0.0.1:9292") as log``. Arguments and errors are those of ``tidelog.connect``:
     entering raises ``Unreachable`` if no gateway can be reached within ``connect_timeout_s``, and ``UNAUTHENTICATED``
     if the token is invalid or missing."""
     loop = AsyncioLoop(TlsFiles(tls))
-    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, tracing=tracing)
+    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, tracing=tracing, discover=discover)

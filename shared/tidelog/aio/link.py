@@ -35,7 +35,7 @@ from tidelog.wire.link_session import (
     SessionOpened,
     Transmit,
 )
-from tidelog.wire.messages import Hello, Message, Payload
+from tidelog.wire.messages import Hello, Message, Payload, Welcome
 
 HANDSHAKE_TIMEOUT_S = 5.0
 """Longest time in seconds for opening a WebSocket connection."""
@@ -78,6 +78,12 @@ class AsyncioLink:
     def closed(self) -> bool:
         """Whether the link is closed for sending."""
         return self._close is not None or self._ended.is_set()
+
+    @property
+    def peer(self) -> Welcome:
+        """The welcome of the gateway."""
+        assert isinstance(self._session.peer, Welcome)
+        return self._session.peer
 
     async def call(self, request: Message, timeout_s: float) -> Message:
         """Send a request, wait for its answer and return it. Raises ``BrokerError`` if the gateway refuses it,

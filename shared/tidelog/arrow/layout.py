@@ -19,8 +19,7 @@ ON_INVALID = ("raise", "null", "report")
 INVALID = "invalid"
 """Name of the column with the reasons why keys and values are null, with ``on_invalid`` ``report``."""
 ROWS = 1 << 14
-"""Rows that are enough for a record batch. With four times as many, the memory for them is new to the process each
-time, which costs a third more."""
+"""Rows that are enough for a record batch."""
 
 
 @dataclass(frozen=True)

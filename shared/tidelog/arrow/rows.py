@@ -1,25 +1,24 @@
-"""Collects batches of the log, and makes Arrow record batches of them, column by column. No object is made for a
-record, and columns that nobody asked for are not decoded where the format allows that."""
+"""Collects batches of the log, and makes Arrow record batches of them, column by column. Columns that nobody asked
+for are not decoded where the format allows that."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import functools
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidelog.batch.format import check_batch, load_body
+from tidelog.arrow.bodies import HEADERS, LogBatch, Rows, decode, decode_together, join
+from tidelog.batch.format import check_batch, decompress_body
+from tidelog.errors import CorruptBatch
 from tidelog.types import Buffer
 
 BYTES = 2 << 20
 """A record batch is closed when the decompressed bodies of its log batches have this many bytes."""
-
-_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-HEADERS = pa.list_(pa.field("element", _HEADER))
-"""Type of the column ``headers``: the headers of a record in order, since a name may occur more than once."""
+KEPT_BYTES = 31 << 20
+"""Size of a block of memory that makes glibc keep what is freed (``_keep_freed_memory``)."""
 
 _TYPES = {
     "topic": pa.string(),
@@ -32,8 +31,6 @@ _TYPES = {
 }
 _IN_BODY = {"value": "v", "key": "k", "timestamp": "t", "headers": "h"}
 """Column -> the column of a batch's body that it is made of."""
-_FILL: dict[str, Any] = {"v": None, "k": None, "t": 0, "h": ()}
-"""Column of a body -> what stands for it in the rows of a batch that lacks it."""
 
 
 def row_schema(columns: Iterable[str], timestamp_unit: str = "ms") -> pa.Schema:
@@ -43,148 +40,106 @@ def row_schema(columns: Iterable[str], timestamp_unit: str = "ms") -> pa.Schema:
     return pa.schema([pa.field(name, types[name]) for name in columns])
 
 
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Make the process keep freed memory, up to twice ``KEPT_BYTES``, for the next record batches. Otherwise glibc
+    gives it back to the system each time, and to touch new memory costs half as much again as decoding. It keeps more
+    once it has freed a block that large; the block itself is never touched. Elsewhere this does nothing."""
+    bytes(KEPT_BYTES)
+
+
 class RowBuffer:
-    """The records of one topic that were decoded and not yet taken. The owner adds log batches, and takes an Arrow
-    record batch when enough rows are buffered. ``schema`` is one of ``row_schema``; ``rows``: the number of rows that
-    are enough."""
+    """Batches of the log of one topic that were added and not yet taken as rows. ``schema`` is one of ``row_schema``;
+    ``rows``: the number of rows that are enough for a record batch."""
 
     def __init__(self, topic: str, schema: pa.Schema, rows: int) -> None:
         self._topic = topic
         self._schema = schema
         self._rows = rows
         self._wanted = frozenset(_IN_BODY[name] for name in schema.names if name in _IN_BODY)
-        self._clear()
+        self.refused: LogBatch | None = None
+        """The log batch of which ``take`` last raised ``CorruptBatch``."""
+        _keep_freed_memory()
+        self.clear()
 
-    def _clear(self) -> None:
-        self.count = 0
-        self.bytes = 0
-        self._partitions = _Runs()
-        self._shifts = _Runs()
-        self._epochs = _Runs()
-        self._times = _Runs()
-        self._columns: dict[str, _Items] = {
-            name: _Items(fill) for name, fill in _FILL.items() if name in self._wanted
-        }
+    def clear(self) -> None:
+        """Drop all batches."""
+        self._keep([])
+
+    def _keep(self, batches: list[LogBatch]) -> None:
+        self._batches = batches
+        self.count = sum(batch.covered for batch in batches)
+        """Number of offsets that the batches cover: their rows, and the gaps of compacted batches."""
+        self._bytes = sum(batch.header.body_length for batch in batches)
 
     def add(self, partition: int, batch: Buffer, first: int, end: int) -> None:
-        """Decode a log batch of a partition, and add its records with offsets from ``first`` up to, not including,
-        ``end`` to the buffer. A control batch adds nothing. Raises ``CorruptBatch`` if the batch cannot be decoded;
-        nothing is added then. If no column of the body is wanted, the body is not decoded, unless the batch is
-        sparse: its offsets stand in the body."""
+        """Add the records of a log batch of a partition with offsets from ``first`` up to, not including, ``end``. A
+        control batch adds nothing. Checks header and CRC and decompresses the body, but decodes nothing. If no column
+        of the body is wanted, the body is not even decompressed, unless the batch is sparse: its offsets stand in the
+        body. Raises ``CorruptBatch``; nothing is added then."""
         header = check_batch(batch)
         if header.is_control:
             return
-        columns = load_body(header, batch, self._wanted) if self._wanted or header.is_sparse else {}
+        body = decompress_body(header, batch) if self._wanted or header.is_sparse else b""
         base = header.base_offset
-        places: Sequence[int] = columns["o"] if header.is_sparse else range(header.record_count)
-        part = slice(bisect_left(places, first - base), bisect_left(places, end - base))
-        places = places[part]
-        count = len(places)
-        if isinstance(places, range):
-            self._shifts.add(base + part.start - self.count, count)
-        else:
-            for at, place in enumerate(places, self.count):
-                self._shifts.add(base + place - at, 1)
-        self._partitions.add(partition, count)
-        self._epochs.add(header.leader_epoch, count)
-        self._times.add(header.first_timestamp, count)
-        for name, items in self._columns.items():
-            items.add(columns.get(name), part, count)
-        self.count += count
-        self.bytes += header.body_length
+        skipped = max(0, first - base)
+        covered = max(0, min(end - base, header.record_count) - skipped)
+        self._batches.append(LogBatch(partition, header, batch, first, end, body, skipped, covered))
+        self.count += covered
+        self._bytes += header.body_length
 
     def is_enough(self) -> bool:
         """Return whether the buffer has enough for a record batch: the number of rows that it was made with, or
         bodies of ``BYTES`` bytes."""
-        return self.count >= self._rows or self.bytes >= BYTES
+        return self.count >= self._rows or self._bytes >= BYTES
 
     def take(self) -> pa.RecordBatch | None:
-        """Empty the buffer, and return its rows as one record batch; None if the buffer has no rows."""
-        whole = None
-        if self.count:
-            arrays = [self._column(field) for field in self._schema]
-            whole = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        self._clear()
-        return whole
+        """Empty the buffer, and return its rows as one record batch; None if it has no rows. If a log batch cannot be
+        decoded, only the rows before it are returned, and those behind it stay. If there are none before it, raises
+        ``CorruptBatch``; the log batch is removed then and kept as ``refused``."""
+        while self._batches:
+            batches = self._batches
+            rows = decode_together(batches, self._wanted) or self._decode_each(batches)
+            self._keep(batches[len(rows.counts) :])
+            if len(rows.offsets):
+                arrays = [self._column(field, rows, batches) for field in self._schema]
+                return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return None
 
-    def _column(self, field: pa.Field) -> pa.Array:
-        """Return the buffered rows of one column."""
+    def _decode_each(self, batches: Sequence[LogBatch]) -> Rows:
+        """Return the rows of the log batches before the first that cannot be decoded. Raises ``CorruptBatch``, as
+        ``take`` does, if that is the first of all."""
+        pieces: list[Rows] = []
+        for batch in batches:
+            try:
+                pieces.append(decode(batch, self._wanted))
+            except CorruptBatch:
+                if pieces:
+                    break
+                self.refused = batch
+                self._keep([*batches[1:]])
+                raise
+        return join(pieces)
+
+    def _column(self, field: pa.Field, rows: Rows, batches: Sequence[LogBatch]) -> pa.Array:
+        """Return one column of the rows, which are those of the first batches."""
+        of_rows = batches[: len(rows.counts)]
+
+        def repeated(values: list[int]) -> Any:
+            return np.repeat(np.array(values, np.int64), rows.counts)
+
         match field.name:
             case "topic":
-                return pa.repeat(pa.scalar(self._topic, field.type), self.count)
+                return pa.repeat(pa.scalar(self._topic, field.type), len(rows.offsets))
             case "partition":
-                return self._partitions.array().cast(field.type)
+                return pa.array(repeated([batch.partition for batch in of_rows]).astype(np.int32))
             case "offset":
-                ones = pa.repeat(pa.scalar(1, pa.int64()), self.count)
-                return pc.add(pc.cumulative_sum(ones, start=-1), self._shifts.array())
+                return pa.array(rows.offsets)
             case "leader_epoch":
-                return self._epochs.array()
+                return pa.array(repeated([batch.header.leader_epoch for batch in of_rows]))
             case "timestamp":
-                times = self._times.array()
-                if (deltas := self._columns["t"].filled()) is not None:
-                    times = pc.add(times, pa.array(deltas, pa.int64()))
-                return times.cast(pa.timestamp("ms", tz="UTC")).cast(field.type)
+                times = repeated([batch.header.first_timestamp for batch in of_rows]) + rows.times
+                return pa.array(times).cast(pa.timestamp("ms", tz="UTC")).cast(field.type)
             case "headers":
-                return _headers(self._columns["h"].filled() or [], self.count)
-        items = self._columns["k" if field.name == "key" else "v"].filled()
-        return pa.nulls(self.count, field.type) if items is None else pa.array(items, field.type)
-
-
-class _Runs:
-    """A column of integers that are equal over many rows, such as the partition of the rows of one log batch."""
-
-    def __init__(self) -> None:
-        self._ends: list[int] = []
-        self._values: list[int] = []
-
-    def add(self, value: int, count: int) -> None:
-        """Append a value ``count`` times."""
-        if not count:
-            return
-        end = count + (self._ends[-1] if self._ends else 0)
-        if self._values and self._values[-1] == value:
-            self._ends[-1] = end
-        else:
-            self._values.append(value)
-            self._ends.append(end)
-
-    def array(self) -> pa.Array:
-        """Return the column as 64-bit integers; there is at least one."""
-        runs = pa.array(self._ends, pa.int32()), pa.array(self._values, pa.int64())
-        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(*runs))
-
-
-class _Items:
-    """A column that log batches may lack, whose rows are then all ``fill``."""
-
-    def __init__(self, fill: Any) -> None:
-        self._items: list[Any] = []
-        self._fill = fill
-        self._lacking = 0
-
-    def add(self, column: list[Any] | None, part: slice, count: int) -> None:
-        """Append the part ``part``, of ``count`` rows, of a batch's column; None if the batch lacks it."""
-        if column is None:
-            self._lacking += count
-            return
-        if self._lacking:
-            self._items += [self._fill] * self._lacking
-            self._lacking = 0
-        self._items += column if len(column) == count else column[part]
-
-    def filled(self) -> list[Any] | None:
-        """Return all rows; None if no batch had the column."""
-        return self._items + [self._fill] * self._lacking if self._items else None
-
-
-def _headers(column: list[Sequence[Any]], count: int) -> pa.Array:
-    """Return the column ``headers`` of the headers of each of ``count`` records, which are pairs of a name and a
-    value. An empty ``column``: no record has any."""
-    pairs = list(chain.from_iterable(column))
-    names = pa.array([name for name, _ in pairs], pa.string())
-    values = pa.array([value for _, value in pairs], pa.binary())
-    lengths = (
-        pa.array([0, *map(len, column)], pa.int32()) if column else pa.repeat(pa.scalar(0, pa.int32()), count + 1)
-    )
-    structs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
-    return pa.ListArray.from_arrays(pc.cumulative_sum(lengths), structs, type=HEADERS)
+                return rows.headers
+        return rows.keys if field.name == "key" else rows.values

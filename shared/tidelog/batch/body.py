@@ -37,7 +37,8 @@ MAX_ZSTD_BLOCKS = 512
 decompress to more than 64 MiB."""
 _MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
 _OPTIONAL_BYTES = {bytes, type(None)}
-_COLUMN_V = b"\x61v"
+COLUMN_V, COLUMN_K, COLUMN_T, COLUMN_H = b"\x61v", b"\x61k", b"\x61t", b"\x61h"
+"""The names of the columns of values, keys, timestamps and headers, encoded."""
 COLUMNS = frozenset("vkth")
 """The columns of a body that records are made of: values, keys, timestamps, headers."""
 
@@ -233,18 +234,24 @@ def items_in(columns: dict[str, Sequence[Any]]) -> int:
     return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
 
 
+def check_items(columns: dict[str, Sequence[Any]]) -> None:
+    """Raise ``ValueError`` if the body that these columns are encoded to has more than ``MAX_ITEMS`` CBOR items."""
+    if (items := items_in(columns)) > MAX_ITEMS:
+        raise ValueError(f"a batch body holds at most {MAX_ITEMS} CBOR items, not {items}: fewer headers")
+
+
 def load_values(body: Buffer, count: int) -> dict[str, Any] | None:
     """Decode column ``v`` of a body alone, which saves time, and return it by its name; the rest of the body is not
     looked at. Return None if the body does not begin with a column ``v`` of ``count`` items, as ``encode_batch``
     writes it; the caller then uses ``load``. Raises ``CorruptBatch`` if the column cannot be decoded."""
-    if not _begins_with_values(body, count):
+    if not begins_with_values(body, count):
         return None
-    return {"v": _load_item(body, 1 + len(_COLUMN_V), MAX_ITEMS)[0]}
+    return {"v": _load_item(body, 1 + len(COLUMN_V), MAX_ITEMS)[0]}
 
 
-def _begins_with_values(body: Buffer, count: int) -> bool:
+def begins_with_values(body: Buffer, count: int) -> bool:
     """Return whether the body is a map whose first item is a column ``v`` with ``count`` items."""
-    start = _COLUMN_V + array_head(count)
+    start = COLUMN_V + array_head(count)
     return bool(body) and 0xA1 <= body[0] <= 0xA4 and body[1 : 1 + len(start)] == start
 
 
@@ -253,9 +260,9 @@ def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
     heads of the ``count`` values are read. Return None if the body does not begin with a column ``v`` of ``count``
     byte strings or nulls, as ``encode_batch`` writes it; the caller then uses ``load``. Raises ``CorruptBatch`` if
     the other columns cannot be decoded, or if column ``v`` comes twice."""
-    if not _begins_with_values(body, count):
+    if not begins_with_values(body, count):
         return None
-    end = _end_of_values(body, 1 + len(_COLUMN_V) + len(array_head(count)), count)
+    end = _end_of_values(body, 1 + len(COLUMN_V) + len(array_head(count)), count)
     if end > len(body):
         return None
     if end == len(body) and body[0] == 0xA1:

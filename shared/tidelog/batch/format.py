@@ -263,7 +263,11 @@ def load_body(header: BatchHeader, buf: Buffer, wanted: Set[str] = batch_body.CO
     ``header`` has passed ``check_fields``, and the batch is no control batch. Raises ``CorruptBatch`` if no records
     could be made of the body. The memory for the decompressed body is bounded by ``MAX_BODY_BYTES``, whatever the
     bytes declare."""
-    body = _decompress(header, buf)
+    return load_columns(header, decompress_body(header, buf), wanted)
+
+
+def load_columns(header: BatchHeader, body: Buffer, wanted: Set[str] = batch_body.COLUMNS) -> dict[str, Any]:
+    """Decode and check the decompressed body of a batch, as ``load_body`` does."""
     columns = None
     if not header.is_sparse and "v" not in wanted:
         columns = batch_body.load_without_values(body, header.record_count)
@@ -290,9 +294,9 @@ def check_body(header: BatchHeader, buf: Buffer) -> None:
     load_body(header, buf, _ALL_BUT_VALUES)
 
 
-def _decompress(header: BatchHeader, buf: Buffer) -> Buffer:
-    """Return the decompressed body of the batch ``buf``. Raises ``CorruptBatch`` if it does not decompress to the
-    length that the header declares."""
+def decompress_body(header: BatchHeader, buf: Buffer) -> Buffer:
+    """Return the decompressed body of the batch ``buf``, whose header has passed ``check_fields``. Raises
+    ``CorruptBatch`` if it does not decompress to the length that the header declares."""
     stored = memoryview(buf)[header.header_length :]
     return batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
 
@@ -345,9 +349,35 @@ def encode_batch(
         columns["t"] = [t - first for t in timestamps]
     if any(headers):
         columns["h"] = headers
-    if (items := batch_body.items_in(columns)) > batch_body.MAX_ITEMS:
-        raise ValueError(f"a batch body holds at most {batch_body.MAX_ITEMS} CBOR items, not {items}: fewer headers")
-    body = cbor2.dumps(columns)
+    batch_body.check_items(columns)
+    return batch_of(
+        cbor2.dumps(columns),
+        len(records),
+        first,
+        max(timestamps),
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+    )
+
+
+def batch_of(
+    body: bytes,
+    record_count: int,
+    first_timestamp: int,
+    max_timestamp: int,
+    *,
+    codec: Codec = "none",
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    transactional: bool = False,
+) -> bytes:
+    """Return the bytes of a batch with the encoded, uncompressed ``body`` of its records. Base offset and leader
+    epoch are 0 until the leader writes them. The body is not checked, except for its size: raises ``ValueError`` if
+    it is above ``MAX_BODY_BYTES``, and for an unknown codec."""
     if len(body) > MAX_BODY_BYTES:
         raise ValueError(f"batch body of {len(body)} bytes is larger than {MAX_BODY_BYTES}")
     stored = batch_body.compress(codec, body)
@@ -361,9 +391,9 @@ def encode_batch(
         batch_length=HEADER_BYTES + len(stored),
         attributes=CODECS.index(codec) | (TRANSACTIONAL_FLAG if transactional else 0),
         producer_epoch=producer_epoch,
-        record_count=len(records),
-        first_timestamp=first,
-        max_timestamp=max(timestamps),
+        record_count=record_count,
+        first_timestamp=first_timestamp,
+        max_timestamp=max_timestamp,
         producer_id=producer_id,
         base_sequence=base_sequence,
         body_length=len(body),

@@ -77,6 +77,8 @@ def load() -> Contexts:
     the fault, if the file cannot be read or is not as it must be."""
     path = file_of_contexts()
     try:
+        if path is not None and path.exists() and not path.is_file():  # a FIFO would keep the command waiting
+            raise ConfigError(f"{path} is not a file")
         text = "" if path is None else path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Contexts()

@@ -23,6 +23,8 @@ EXIT_CODES = (
     (DONE, "Every file is as it was.", "`backup --check`"),
     (DONE, "Stopped by Ctrl-C or SIGTERM, or at the end with `--to-end`.", "`mirror`"),
     (DONE, "Nothing but notes.", "`doctor`"),
+    (DONE, "The file has no errors, though perhaps warnings.", "`pipeline check`"),
+    (DONE, "All outputs are done.", "`pipeline run`"),
     (
         FAILED,
         "The cluster refused, no gateway was reached, or it took too long; stderr says which.",
@@ -40,9 +42,12 @@ EXIT_CODES = (
     (FAILED, "It does not run; it is not live in time.", "`cluster end`, `pause`, `resume`; `cluster restart`"),
     (FAILED, "Something is left that no other server can lead.", "`servers drain`"),
     (FAILED, "It has no vote in time.", "`controllers add`"),
+    (FAILED, "The file has errors; an output would fail.", "`pipeline check`; `pipeline try`"),
     (FAILED, "A record was lost.", "`demo`"),
+    (FAILED, "An output has given up, or Spark has ended.", "`pipeline run`"),
     (UNUSABLE, "Wrong usage or configuration; a local cluster that cannot start.", "all"),
     (UNUSABLE, "A file is no history, or damaged; it exists already.", "`verify check`; `verify record`"),
     (INTERRUPTED, "Interrupted by Ctrl-C.", "all"),
+    (INTERRUPTED, "Interrupted by Ctrl-C or SIGTERM: the outputs were stopped.", "`pipeline run`"),
 )
 """Rows of the table in ``docs/cli.md``: (exit status, meaning, the commands that end with it)."""

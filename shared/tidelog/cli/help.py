@@ -34,7 +34,11 @@ def help(words: tuple[str, ...]) -> None:
     if words == (CONNECTION,):
         text = connection_page(click.get_current_context())
     else:
-        command, context = _found(words)
+        try:
+            command, context = _found(words)
+        except click.NoSuchCommand as error:
+            known = (*(error.possibilities or ()), *((CONNECTION,) if len(words) == 1 else ()))
+            raise click.NoSuchCommand(error.command_name, possibilities=known, ctx=error.ctx) from None
         text = command.get_help(context)
     for line in text.splitlines():
         say(line)

@@ -51,6 +51,7 @@ SECTIONS = {
         "groups": Entry("admin.groups", "List, describe, reset and delete consumer groups."),
         "transactions": Entry("admin.transactions", "List, describe and end transactions."),
         "pipeline": Entry("pipeline", "Run Spark over topics, into tables and topics."),
+        "table": Entry("records.tables", "Compact and expire the tables of pipelines."),
     },
     "Topics and partitions": {
         "topics": Entry("admin.topics", "Create, list, describe, configure and delete topics."),
@@ -67,6 +68,7 @@ SECTIONS = {
         "describe": Entry("explain.describe", "Show topics and servers, also as they were at a time."),
         "verify": Entry("verify", "Check that nothing was lost, and that replicas are equal."),
         "capture": Entry("explain.capture", "Save the state of the cluster in a file, for a bug report."),
+        "conformance": Entry("conformance", "Check a client library in any language."),
         "bench": Entry("bench", "Measure throughput and latency of the cluster."),
     },
     "Run a cluster": {

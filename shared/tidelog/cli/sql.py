@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import math
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +20,9 @@ import click
 from tidelog.cli.exit_status import FAILED, INTERRUPTED, UNUSABLE
 from tidelog.cli.main import connect, gateway_option
 from tidelog.cli.output import JSON, TSV, Table, json_text, print_json_rows, print_tsv, rows_output, say
-from tidelog.errors import ConfigError
+from tidelog.cli.progress import Bar, shown
+from tidelog.cli.records.formats import text_or_b64
+from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.extras import install_hint
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ FETCH_ROWS = 2048
 @rows_output
 @gateway_option
 def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gateways: tuple[str, ...]) -> None:
-    """Run a query over topics, in the SQL of DuckDB, and print its result.
+    """Run queries over topics, in the SQL of DuckDB, and print their results.
 
     \b
     tidelog sql "select count(*) from topic('orders', '-1h')"
@@ -69,8 +72,9 @@ def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gate
     A topic is a table: by its name (in double quotes if it has dots or dashes), with all that is committed now, or
     as topic('NAME', FROM, TO), where FROM and TO are what --from and --until are to 'consume': earliest, latest, an
     offset, or a time such as '-1h' or '2026-01-31T12:00:00'. The columns are partition, offset, timestamp, key,
-    value, headers, leader_epoch and topic; only those that the query needs are read. Records pass through, and are
-    not loaded first.
+    value, headers, leader_epoch and topic; only those that the query needs are read. Conditions on partition, offset
+    and the earliest time bound what is read. Records pass through, and are not loaded first. 'show tables' lists the
+    topics, 'describe NAME' shows the columns. Several queries have ';' between them.
 
     A query only reads: it reaches topics, and neither files nor the network. It needs the extra 'sql'."""
     query.encode()  # raises for an argument that is not UTF-8, which DuckDB cannot take
@@ -87,11 +91,14 @@ def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gate
         text, _, more = str(error).partition("\n")
         if isinstance(error, duckdb.OutOfMemoryException):
             more = f"The query needs more than --memory {memory}. Allow more, or read less: topic('NAME', FROM, TO)."
-        for line in (f"tidelog: {text}", *more.splitlines()):
+        for line in (f"tidelog: {text}", *more.splitlines(), *filter(None, [_hint(error)])):
             say(line, err=True)
         is_wrong = isinstance(error, duckdb.ProgrammingError | duckdb.NotSupportedError | duckdb.DataError)
         raise click.exceptions.Exit(UNUSABLE if is_wrong else FAILED) from None
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            say(err=True)  # ends the line with what was printed last, and ^C
+        say("tidelog: interrupted: the result is not complete", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the pipe has ended: no error message at exit
@@ -173,35 +180,65 @@ def _open(memory: str, folder: str) -> duckdb.DuckDBPyConnection:
 def _answer(
     log: Log, connection: duckdb.DuckDBPyConnection, query: str, form: tuple[str, str, str], output: str
 ) -> None:
-    """Run a query and print its result. Raises the error of a topic that cannot be read, and those of DuckDB."""
+    """Run the statements of a query and print their results. All topics are looked up before. Raises the error of a
+    topic that cannot be read, and those of DuckDB."""
     import duckdb
 
-    from tidelog.cli.sql_tables import Form, TopicTable, sources_of
+    from tidelog.cli.sql_tables import Form, Source, TopicTable, lists_topics, name_calls, topics_in
 
-    tables: list[TopicTable] = []
+    rewritten, sources = name_calls(query)
     try:
-        _check(connection.extract_statements(query))
-        query, sources = sources_of(query, connection)
-        for name, source in sources.items():
-            log.topics.describe(source.topic)  # an unknown topic is reported before the query begins
-            tables.append(TopicTable(log, source, Form(*form)))
-            connection.register(name, tables[-1])
-        connection.execute(query)
-        columns = [name for name, *_ in connection.description or ()]
-        _print(output, columns, _rows(connection))
+        statements = connection.extract_statements(rewritten)
+    except duckdb.ParserException:
+        connection.extract_statements(query)  # raises an error that shows what was written
+        raise
+    _check(statements)
+    sources |= {name: Source(name) for name in topics_in(rewritten, connection) - sources.keys()}
+    for source in sources.values():
+        _check_topic(log, source.topic)
+    bar = Bar("reading offsets")
+    tables = {name: TopicTable(log, source, Form(*form), bar) for name, source in sources.items()}
+    for name, table in tables.items():
+        connection.register(name, table)
+    try:
+        for number, statement in enumerate(statements):
+            if number and not output:
+                say()
+            if lists_topics(statement.query):
+                _print_topics(log, output)
+                continue
+            with shown(bar):
+                connection.execute(statement.query)
+                columns = [name for name, *_ in connection.description or ()]
+                rows = _rows(connection)
+                first = list(islice(rows, 1))
+            _print(output, columns, chain(first, rows))
     except duckdb.Error:
-        for table in tables:
+        for table in tables.values():
             if table.failure is not None:
                 raise table.failure from None
         raise
 
 
+def _check_topic(log: Log, topic: str) -> None:
+    """Raise ``UNKNOWN_TOPIC``, with the name that was probably meant, if there is no such topic."""
+    try:
+        log.topics.describe(topic)
+    except TidelogError as error:
+        if error.code != "UNKNOWN_TOPIC":
+            raise
+        names = {each.name.lower(): each.name for each in log.topics.list()}
+        near = difflib.get_close_matches(topic.lower(), names, 1)
+        meant = f": did you mean {names[near[0]]}?" if near else ""
+        raise refuse("UNKNOWN_TOPIC", f"there is no topic {topic}{meant}", topic=topic) from None
+
+
 def _check(statements: list[Any]) -> None:
-    """Raise ``ConfigError`` unless there is one statement, which only reads."""
+    """Raise ``ConfigError`` unless there is a statement, and all only read."""
     import duckdb
 
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise ConfigError("tidelog sql runs one query, such as: select count(*) from topic('orders', '-1h')")
+    if not statements or any(each.type != duckdb.StatementType.SELECT for each in statements):
+        raise ConfigError("tidelog sql only reads, by queries such as: select count(*) from topic('orders', '-1h')")
 
 
 def _rows(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
@@ -210,11 +247,24 @@ def _rows(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from rows
 
 
+def _hint(error: duckdb.Error) -> str:
+    """Return what helps against an error of DuckDB that often comes from not knowing the tables; "" for others."""
+    from tidelog.cli.sql_tables import COLUMNS
+
+    text = str(error)
+    if "Referenced column" in text and "not found" in text:
+        return f"A topic has the columns {', '.join(COLUMNS)}; value->>'$.name' takes a field of a JSON value."
+    if text.startswith("Parser Error") and "offset" in text.lower():
+        return 'OFFSET is a word of SQL: write the column in double quotes, "offset".'
+    return ""
+
+
 # --- output ----------------------------------------------------------------------------------------------
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of DuckDB as JSON can have it: bytes in base64, times in ISO 8601, others as their text."""
+    """Return a value of DuckDB as JSON can have it: bytes in base64, headers as ``tidelog consume`` prints them,
+    times in ISO 8601, others as their text."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -230,6 +280,8 @@ def _plain(value: Any) -> Any:
             return float(value)
         case list() | tuple():
             return [_plain(each) for each in value]
+        case {"key": str(name), "value": bytes(data)} if len(value) == 2:
+            return {"key": name, **text_or_b64("value", data)}  # a header
         case dict():
             return {str(_plain(name)): _plain(each) for name, each in value.items()}
     return str(value)
@@ -249,6 +301,15 @@ def _shown(value: Any) -> object:
     """Return what a cell shows of a value: structures as JSON."""
     plain = _plain(value)
     return json_text(plain) if isinstance(plain, list | dict) else plain
+
+
+def _print_topics(log: Log, output: str) -> None:
+    """Print the topics, as ``SHOW TABLES`` lists tables; for people also how to read one."""
+    topics = sorted((topic.name, len(topic.partitions)) for topic in log.topics.list())
+    _print(output, ["name", "partitions"], iter(topics))
+    if not output:
+        how = "in double quotes if it has dots or dashes; 'describe NAME' shows its columns"
+        say(f"A topic is a table by its name, {how}.", err=True)
 
 
 def _print(output: str, columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:

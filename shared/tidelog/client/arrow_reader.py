@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tidelog.client.consumer import Consumer
+from tidelog.client.core.consumer import Fetched
 from tidelog.errors import ConfigError, CorruptBatch, TidelogError
 from tidelog.extras import install_hint
 
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
 def layout_of(
     topic: str, columns: Sequence[str], values: str, keys: str, schema: pa.Schema | None, on_invalid: str
 ) -> Layout:
-    """Return the layout of a table with these columns. Raises ``ConfigError`` if pyarrow is missing, or the arguments
-    contradict each other."""
+    """Return the layout of a table with these columns. Raises ``ConfigError`` if pyarrow or numpy is missing, or the
+    arguments contradict each other."""
     try:
         from tidelog.arrow.layout import Layout
     except ImportError as error:
-        if (error.name or "").partition(".")[0] != "pyarrow":
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("pyarrow", "numpy"):
             raise
-        raise ConfigError(f"read_arrow needs pyarrow: {install_hint('arrow')}") from error
+        raise ConfigError(f"read_arrow needs {missing}: {install_hint('arrow')}") from error
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     return Layout(topic, names, values, keys, schema, on_invalid)
 
@@ -96,23 +98,48 @@ class ArrowReader:
     async def _take(self) -> pa.RecordBatch | None:
         """Return the next rows, after waiting for enough of them; None at the end. Without an end, wait for one batch
         of the log at most. If the reading fails, return the rows before the failure first."""
+        while True:
+            is_ended = await self._fill()
+            try:
+                rows = self._rows.take()
+            except CorruptBatch as error:
+                self._pass_over(error)
+                continue
+            if rows is None and self._failure is not None:
+                raise self._failure
+            if rows is not None or is_ended:
+                return rows
+
+    async def _fill(self) -> bool:
+        """Wait for batches of the log until there are enough. Return whether there will be no more. A failure is kept
+        for later."""
         while self._failure is None and not self._rows.is_enough():
             if self._endless and self._rows.count and not self._consumer.buffered_bytes:
-                break
+                return False
             try:
-                fetched = await self._consumer.next_batch()
+                fetched = self._consumer._take_arrived() if self._rows.count else None
+                fetched = fetched or await self._consumer.next_batch()  # other tasks run once for each record batch
                 if fetched is None:
-                    break
+                    return True
                 try:
                     self._rows.add(fetched.partition, fetched.data, fetched.first, fetched.end)
                 except CorruptBatch as error:
                     self._consumer._pass_over(fetched, fetched.unreadable(self._consumer.topic, error))
             except TidelogError as error:
                 self._failure = error
-        rows = self._rows.take()
-        if rows is None and self._failure is not None:
-            raise self._failure
-        return rows
+        return self._failure is not None
+
+    def _pass_over(self, error: CorruptBatch) -> None:
+        """Skip the batch that the buffer has refused, or keep its error as the failure, behind which nothing is
+        read."""
+        refused = self._rows.refused
+        assert refused is not None
+        fetched = Fetched(refused.partition, refused.header, memoryview(refused.data), refused.first, refused.end)
+        try:
+            self._consumer._pass_over(fetched, fetched.unreadable(self._consumer.topic, error))
+        except TidelogError as failure:
+            self._failure = failure
+            self._rows.clear()
 
     async def aclose(self) -> None:
         """Stop reading for good."""

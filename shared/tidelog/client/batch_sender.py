@@ -81,7 +81,7 @@ class BatchSender:
         part = ProducePart(number, topic_id, partition, self._acks, timeout_ms, len(batch), transaction=of)
         self._tries[number] = tried
         try:
-            await link.send(Produce((part,), batch))
+            await self._connection.send_batches(link, Produce((part,), batch), until)
             await self._loop.wait(tried.event, until)
         except TidelogError as error:
             return error

@@ -13,6 +13,7 @@ from tidelog.client.connection import GatewayConnection
 from tidelog.client.loop import LoopEvent
 from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info
 from tidelog.types import Acks, Buffer
+from tidelog.wire.capabilities import CONDITIONAL_APPEND, refuse_without
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 REQUEST_TIMEOUT_S = 10.0
@@ -42,16 +43,19 @@ class ConditionalAppender:
     async def append(self, batches: Sequence[Buffer]) -> None:
         """Send consecutive batches and wait until all are committed. Each batch is appended at its own base offset or
         refused. Raises the error that the first failed batch was refused with (``UNEXPECTED_OFFSET``: the log does
-        not end where the batch begins), ``Unreachable`` if there is no link or it is lost, or ``TimedOut`` after
-        ``ANSWER_TIMEOUT_S``. After an error, batches before the failed one may be in the log; batches after it are
-        not."""
+        not end where the batch begins), ``UNSUPPORTED`` if the gateway may ignore where it begins, ``Unreachable`` if
+        there is no link or it is lost, or ``TimedOut`` after ``ANSWER_TIMEOUT_S``. After an error, batches before the
+        failed one may be in the log; batches after it are not."""
         link = await self._connection.wait_up(self._loop.now() + self._connection.request_timeout_s)
+        refusal = refuse_without(CONDITIONAL_APPEND, "expected_offset", link.peer)
+        if refusal is not None:
+            raise refusal
         self._error, self._settled = None, self._loop.event()
         messages = list(self._messages(batches))
         self._waiting = {part.id for message in messages for part in message.parts}
         try:
             for message in messages:
-                await link.send(message)
+                await self._connection.send_batches(link, message, self._loop.now() + ANSWER_TIMEOUT_S)
             await self._loop.wait(self._settled, self._loop.now() + ANSWER_TIMEOUT_S)
         finally:
             self._waiting = set()

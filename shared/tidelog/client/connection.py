@@ -1,5 +1,5 @@
 """One client's connection to the gateways: a link to one reachable gateway at a time, opened again whenever it is
-lost.
+lost. ``core/gateway_addresses.py`` decides which address is tried next, and how a client finds further gateways.
 
 Producers and consumers register here. The connection calls them when the link is lost and when a new one is open.
 Their cores decide what happens then (send again, subscribe again).
@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from tidelog.client.core.gateway_addresses import GatewayAddresses
+from tidelog.client.core.produce_window import ProduceWindow
 from tidelog.client.loop import GatewayLink, Loop, LoopEvent, Work, no_gateway
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire import messages
+from tidelog.wire.capabilities import OF_CLIENTS
 from tidelog.wire.link_session import PROTOCOL_VERSION
 from tidelog.wire.messages import Hello, Message
 
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 BACKOFF_S = 0.05
 """First pause after a round in which no gateway could be reached. It doubles up to ``BACKOFF_MAX_S``."""
 BACKOFF_MAX_S = 1.0
+DISCOVER_S = 300.0
+"""Seconds after which a connected client asks again which gateways there are."""
 REFUSED = ("UNAUTHENTICATED", "FORBIDDEN")
 """Error codes of a hello after which another try is useless until an operator changes something."""
 RETRY_S = 0.05
@@ -67,10 +74,15 @@ class GatewayConnection:
         request_timeout_s: float,
         token: str = "",
         tracing: Tracing | None = None,
+        *,
+        discover: bool = True,
     ) -> None:
-        assert urls
         self.tracing = tracing
-        self.urls = tuple(urls)
+        self._addresses = GatewayAddresses(urls, random.shuffle, discover=discover)
+        self._url = ""
+        """The address of the open link, or of the last one."""
+        self._cluster = ""
+        """The cluster whose gateways were found."""
         self.loop = loop
         self.request_timeout_s = request_timeout_s
         self.link: GatewayLink | None = None
@@ -80,7 +92,10 @@ class GatewayConnection:
         self._failures: dict[str, TidelogError] = {}
         """The last failure of each gateway that could not be used since a link was last open, by URL."""
         self.down_since = -math.inf
-        self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
+        version = PROTOCOL_VERSION
+        self._hello = Hello(
+            version, "client", node, token=token, version_min=version, version_max=version, capabilities=OF_CLIENTS
+        )
         self._changed = self.loop.event()
         self._numbers = itertools.count(1)
         self._producers: dict[int, AckReceiver] = {}
@@ -89,6 +104,10 @@ class GatewayConnection:
         self._open_subs: set[int] = set()
         self._tickets: dict[int, tuple[int, str]] = {}
         """Epoch and ticket of each producer id that is in use, by producer id."""
+        self.limits: Mapping[str, int] = {}
+        """What the gateway of the open link, or of the last one, has announced: limits of the connection by name."""
+        self.window = ProduceWindow()
+        """What all producers of this connection have in flight."""
         self.waits: dict[object, TidelogError] = {}
         """The last refusal of each request that is being repeated, by request."""
         self.on_close: dict[object, Callable[[], LoopEvent]] = {}
@@ -101,6 +120,8 @@ class GatewayConnection:
         until the owner calls ``close``."""
         self._start = start
         start(self.run)
+        if self._addresses.discover:
+            start(self._renew)
 
     def close(self) -> None:
         """Start no further tasks: ``start`` does nothing from now on. The owner cancels the tasks that run."""
@@ -120,23 +141,40 @@ class GatewayConnection:
         returns."""
         self.down_since = self.loop.now()
         pause = BACKOFF_S
-        failed = 0
-        for url in itertools.cycle(self.urls):
+        while True:
+            url = self._addresses.next()
             if await self._use(url):
-                failed, pause = 0, BACKOFF_S
-                continue
-            failed += 1
-            if failed % len(self.urls) == 0:
+                self._addresses.on_lost(url)
+                pause = BACKOFF_S
+            elif self._addresses.round_over:
                 await self.loop.sleep(pause)
                 pause = min(2 * pause, BACKOFF_MAX_S)
 
+    async def _renew(self) -> None:
+        """Ask every ``DISCOVER_S`` seconds which gateways there are. Never returns."""
+        while True:
+            await self.loop.sleep(DISCOVER_S)
+            if self.link is not None:
+                self.link.start_call(messages.Metadata(), self.request_timeout_s, partial(self._learn, self._url))
+
+    def _learn(self, url: str, answer: Message | TidelogError) -> None:
+        """Keep the gateways that an answer to ``metadata`` names, which came over the link to this address. Does
+        nothing with another answer."""
+        if isinstance(answer, messages.MetadataAnswer):
+            self._cluster = answer.cluster
+            self._addresses.learn([gateway.url for gateway in answer.gateways], url)
+
     async def _use(self, url: str) -> bool:
         """Open a link to this gateway, pass its messages on, and wait until it is lost; return True then. Returns
-        False if the gateway could not be reached or refused the hello; ``error`` is then the reason."""
+        False if the gateway could not be reached or refused the hello; ``error`` is then the reason. A gateway that
+        was found must be of the cluster that has named it."""
         opened = False
+        given = url in self._addresses.given
+        hello = self._hello if given else replace(self._hello, cluster=self._cluster)
         try:
-            async with self.loop.open_link(url, self._hello, self._on_message) as link:
+            async with self.loop.open_link(url, hello, self._on_message) as link:
                 opened = True
+                self._url = url
                 self._up(link)
                 try:
                     await link.wait_closed()
@@ -154,6 +192,9 @@ class GatewayConnection:
         """Make this the open link: present all tickets on it, then report it to the producers and consumers, and wake
         ``wait_up``."""
         self.link = link
+        assert isinstance(link.peer, messages.Welcome)
+        self.limits = link.peer.limits
+        self.window.begin(self.limits)
         self._failures.clear()
         for producer_id in self._tickets:
             self._present(link, producer_id)
@@ -164,6 +205,7 @@ class GatewayConnection:
     def _down(self, link: GatewayLink) -> None:
         """Record that the link was lost, report that to the producers and consumers, and wake ``wait_up``."""
         self.link = None
+        self.window.begin({})
         self.error = link.error or self.error
         self.down_since = self.loop.now()
         self._open_subs.clear()
@@ -182,17 +224,20 @@ class GatewayConnection:
     def unreachable(self) -> Unreachable:
         """Return the error ``Unreachable`` for a caller that waited too long for a link; its message has the last
         error of each gateway."""
-        texts = [_failure_of(url, self._failures.get(url, self.error)) for url in dict.fromkeys(self.urls)]
+        given = dict.fromkeys(self._addresses.given)
+        texts = [_failure_of(url, self._failures.get(url, self.error)) for url in given]
+        texts += [_failure_of(url, error) for url, error in self._failures.items() if url not in given]
         return Unreachable(f"no gateway can be reached: {'; '.join(texts)}")
 
     async def wait_up(self, deadline: float, failed_deadline: float = math.inf) -> GatewayLink:
         """Wait for an open link and return it. Raises ``Unreachable`` at ``deadline`` (loop time), or at
-        ``failed_deadline`` if by then every gateway has failed. Raises at once if every gateway has refused this
-        client's identity (``UNAUTHENTICATED`` or ``FORBIDDEN``), or is none (``Unreachable``)."""
+        ``failed_deadline`` if by then every given gateway has failed. Raises at once if every given gateway has
+        refused this client's identity (``UNAUTHENTICATED`` or ``FORBIDDEN``), or is none (``Unreachable``)."""
+        given = set(self._addresses.given)
         while self.link is None or self.link.closed:
-            failures = list(self._failures.values())
+            failures = [error for url, error in self._failures.items() if url in given]
             until = deadline
-            if len(failures) == len(set(self.urls)):
+            if len(failures) == len(given):
                 until = min(deadline, failed_deadline)
                 if all("role" in error.detail for error in failures):
                     raise self.unreachable()
@@ -230,8 +275,11 @@ class GatewayConnection:
         try:
             while True:
                 link = await self.wait_up(deadline)
+                url = self._url
                 try:
-                    return await link.call(request, max(0.001, deadline - self.loop.now()))
+                    answer = await link.call(request, max(0.001, deadline - self.loop.now()))
+                    self._learn(url, answer)
+                    return answer
                 except Unreachable as error:
                     if not again:
                         error.unknown_outcome = True
@@ -297,6 +345,21 @@ class GatewayConnection:
 
         link.start_call(messages.UseProducer(producer_id, epoch, ticket), self.request_timeout_s, answered)
 
+    async def send_batches(self, link: GatewayLink, message: messages.Produce, deadline: float) -> None:
+        """Send batches that the caller has put together over this link, when the link and the window of the
+        connection have room for them. Nothing was sent if it raises: ``Unreachable`` if the link has ended,
+        ``TimedOut`` if the window has no room at ``deadline`` (loop time)."""
+        size = sum(part.size for part in message.parts)
+        while not link.closed and not self.window.has_room(size, len(message.parts)):
+            room = self.loop.event()
+            self.window.wait(room.set)
+            await self.loop.wait(room, deadline)
+            if not room.is_set():
+                raise TimedOut("too much waits for acknowledgements on this connection")
+        if not link.closed:
+            self.window.add(message.parts)
+        await link.send(message)
+
     # --- who listens -------------------------------------------------------------------------------------
 
     def add_producer(self, producer: AckReceiver) -> tuple[int, Callable[[], int]]:
@@ -345,6 +408,7 @@ class GatewayConnection:
             self._on_produced(message.acks)
 
     def _on_produced(self, acks: Sequence[ProduceAck]) -> None:
+        self.window.remove(acks)
         for number, group in itertools.groupby(acks, key=lambda ack: ack.id >> _PRODUCER_SHIFT):
             producer = self._producers.get(number)
             if producer is not None:

@@ -154,6 +154,18 @@ class Consumer(RecordStream):
             )
         return self._reader
 
+    def _take_arrived(self) -> Fetched | None:
+        """Return the next batch as ``next_batch`` does, if one has arrived; None if the caller has to wait. Other
+        tasks do not run meanwhile. Raises the error that ended a partition."""
+        reader = self._reader
+        if reader is None or reader.core.is_dry:
+            return None
+        self._begin_batch()
+        fetched = reader.core.take_batch()
+        if fetched is not None:
+            reader.perform(reader.core.on_taken(fetched.partition))
+        return fetched
+
     def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
         assert self._reader is not None
         self._reader.perform(self._reader.core.fail(fetched, error))

@@ -18,7 +18,7 @@ from tidelog.client.options import ACKS, TABLE_COLUMNS, TRANSACTION_TIMEOUT_S, P
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.net.addresses import gateway_url
 from tidelog.net.tls import TlsOptions
-from tidelog.types import Position
+from tidelog.types import Position, staged_name
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -277,17 +277,20 @@ class Log:
         app: str,
         *,
         name: str = "",
+        owner: str = "",
         timeout_s: float = TRANSACTION_TIMEOUT_S,
         options: ProducerOptions | None = None,
     ) -> AsyncIterator[Transaction]:
         """Open a transaction that the end of the block prepares but does not commit. ``commit``, called by any
         process with the transaction's ``id``, then commits it together with others. The cluster aborts it if the
         block raises or takes longer than ``timeout_s`` seconds, or if it is not committed within an hour (a setting).
-        The id is ``name``, or a random name if none is given. A second attempt under a name replaces the first."""
+        The id is ``name``, or a random name if none is given. A second attempt under a name replaces the first.
+        ``owner`` names the sequence of batches that the application writes, such as the id of a checkpoint; it
+        becomes part of the id. ``commit`` then refuses the transactions of another owner."""
         from tidelog.client.transactions import begin_transaction
 
         async with begin_transaction(
-            self._connection, app, name or random_name(), timeout_s, options, self._wall_ms
+            self._connection, app, staged_name(owner, name or random_name()), timeout_s, options, self._wall_ms
         ) as tx:
             yield tx
             await tx._settle()
@@ -298,7 +301,9 @@ class Log:
         if this call committed them. Returns False if that batch was committed before: nothing changes, and the newly
         staged transactions are dropped. ``alone``: also drop every other transaction that this application has
         staged; for applications with one batch at a time. Raises ``UNKNOWN_TRANSACTION`` if one of the transactions
-        has expired or is not prepared: none is committed, and all must be staged again. Raises ``ConfigError`` if
+        has expired or is not prepared: none is committed, and all must be staged again. Raises
+        ``INVALID_TRANSACTION`` with the detail ``owner`` if the application belongs to another owner (``stage``), and
+        ``ConfigError`` if
         ``batch`` is negative. A call that got no answer may be repeated. The call waits some seconds at most for
         readers to see the batch; ``wait_visible`` waits until they do."""
         if batch < 0:
@@ -404,15 +409,18 @@ def open_log(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
     failed_timeout_s: float = inf,
+    *,
+    discover: bool = True,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to one of the gateways ``urls``, yields a ``Log`` that runs on
     ``loop``, and closes the connection at the end. Every ``connect`` calls this function. Raises ``ConfigError`` if
     there is no URL, or a text that is none (``net.addresses.gateway_url``). Entering raises ``Unreachable`` if no
-    gateway was reached within ``connect_timeout_s``, or if each has failed within ``failed_timeout_s``."""
+    gateway was reached within ``connect_timeout_s``, or if each has failed within ``failed_timeout_s``. ``discover``:
+    later also go on at gateways that the cluster names."""
     gateways = tuple(map(gateway_url, (urls,) if isinstance(urls, str) else urls))
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    connection = GatewayConnection(gateways, loop, name, request_timeout_s, token, tracing)
+    connection = GatewayConnection(gateways, loop, name, request_timeout_s, token, tracing, discover=discover)
     return _running(connection, connect_timeout_s, failed_timeout_s, clock)
 
 

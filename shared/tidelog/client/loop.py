@@ -80,6 +80,10 @@ class GatewayLink(Protocol):
     """The reason why the link ended; None while it is open."""
 
     @property
+    def peer(self) -> Hello | Welcome:
+        """The welcome of the gateway."""
+
+    @property
     def closed(self) -> bool:
         """Whether the link is closed for sending."""
 

@@ -97,7 +97,8 @@ class ConsumerOptions:
     """Bytes that may have arrived in this process and not been returned to the application, over all partitions of
     the consumer."""
     partition_bytes: int = 4 << 20
-    """Most bytes of ``buffer_bytes`` for one partition; each has at least 64 KiB, with any number of partitions."""
+    """Most bytes of ``buffer_bytes`` for one partition; each has at least 64 KiB, with any number of partitions. More
+    than the gateway sends ahead, 8 MiB, has no effect."""
     backoff_s: float = 0.1
     """Pause before a partition is read again after a retriable error."""
     read_from: str = "leader"

@@ -17,6 +17,7 @@ from tidelog.client.loop import Loop, WallClock, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
 from tidelog.types import Headers
+from tidelog.wire.capabilities import CONDITIONAL_APPEND, refuse_without
 from tidelog.wire.messages import (
     InitProducer,
     Message,
@@ -143,7 +144,9 @@ class Producer:
         self._wall_ms = wall_ms
         self._number, next_id = connection.add_producer(self)
         limit = int(topic.config.get("max_batch_bytes", 1 << 20))
-        self._core = ProducerCore(topic.topic_id, len(topic.partitions), options, next_id, limit, identity)
+        self._core = ProducerCore(
+            *(topic.topic_id, len(topic.partitions), options, next_id, limit, identity), connection.window
+        )
         self._identity = identity
         self._partitions = len(topic.partitions)
         self._partitioner = Partitioner(self._partitions, start=wall_ms())
@@ -257,13 +260,22 @@ class Producer:
 
     def _check_condition(self, expected_offset: int, key: bytes | None, partition: int | None) -> None:
         """Raise ``ValueError`` if a record with this ``expected_offset`` cannot be sent: the offset is negative, no
-        partition can be derived, or the producer gets no acks."""
+        partition can be derived, or the producer gets no acks. Raises ``UNSUPPORTED`` if the gateway may ignore the
+        offset."""
         if expected_offset < 0:
             raise ValueError(f"expected_offset is not negative: {expected_offset}")
         if key is None and partition is None and self._partitions > 1:
             raise ValueError("expected_offset is of one partition: name it, or a key")
         if self.options.acks == "none":
             raise ValueError("with acks none nobody would know whether expected_offset was right")
+        refusal = self._refuse_condition()
+        if refusal is not None:
+            raise refusal
+
+    def _refuse_condition(self) -> TidelogError | None:
+        """Return ``UNSUPPORTED`` if a link is open to a gateway that may ignore ``expected_offset``; else None."""
+        link = self._connection.link
+        return None if link is None else refuse_without(CONDITIONAL_APPEND, "expected_offset", link.peer)
 
     def _add(self, record: Fields, size: int, partition: int | None, expected_offset: int | None = None) -> Batch:
         """Add a record to the open batch of its partition and return that batch. If no batch is open or the record
@@ -344,6 +356,8 @@ class Producer:
                     link.start_call(Metadata((self.topic,)), self.options.request_timeout_s, self._on_metadata)
                     continue
                 deadline = self._ask_metadata_at if deadline is None else min(deadline, self._ask_metadata_at)
+            if core.is_blocked:
+                self._connection.window.wait(self._wake.set)
             self._sleeps_until = math.inf if deadline is None else deadline
             await self._loop.wait(self._wake, self._sleeps_until)
 
@@ -381,7 +395,11 @@ class Producer:
 
     def on_link_up(self) -> None:
         """Let the core send on the new link, beginning with the batches that the last link left unacknowledged, and
-        wake the sending task. Called by the connection."""
+        wake the sending task. Batches with an expected offset fail if the gateway may ignore it. Called by the
+        connection."""
+        refusal = self._refuse_condition()
+        if refusal is not None:
+            self._on_settled(self._core.fail_conditional(refusal))
         self._core.on_link_up()
         self._wake.set()
 

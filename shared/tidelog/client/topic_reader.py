@@ -82,7 +82,7 @@ class TopicReader:
     def on_link_up(self) -> None:
         """Subscribe every partition on a link that was just opened, and wake the consumer's task. Called by the
         connection."""
-        self.perform(self.core.on_link_up(self._connection.loop.now()))
+        self.perform(self.core.on_link_up(self._connection.limits, self._connection.loop.now()))
         self._wakeup.ring()
 
     def on_link_down(self) -> None:

@@ -57,16 +57,17 @@ class Transaction:
         self,
         connection: GatewayConnection,
         identity: TransactionIdentity,
-        staged: str,
+        begin: BeginTransaction,
         options: ProducerOptions,
         wall_ms: WallClock,
         start: Callable[[Work], None],
     ) -> None:
         self.app = identity.app
-        self.id = staged
+        self.id = begin.staged
         """The name by which a staged transaction is committed."""
         self.identity = identity
         self._connection = connection
+        self._begin = begin
         self._options = options
         self._wall_ms = wall_ms
         self._start = start
@@ -161,6 +162,17 @@ class Transaction:
         request = CommitOffsets(name, tuple(parts), member, generation, instance, *self.identity)
         await self._connection.call(request)
 
+    async def renew(self) -> None:
+        """Let the time-out of the transaction begin again now, so that a long one is not aborted as long as its
+        program makes progress. The cluster has a bound for the whole (the setting ``transactions.open_max_ms``, a
+        day). Raises ``TRANSACTION_ABORTED``, ``UNKNOWN_TRANSACTION`` or ``FENCED_PRODUCER`` if the transaction is not
+        open any more, and ``UNSUPPORTED`` if the gateway is of an earlier release. With an earlier release of its
+        coordinator the call may succeed and change nothing."""
+        begun = await self._connection.ask(replace(self._begin, renew=True), TransactionBegun)
+        if (begun.producer_id, begun.producer_epoch) != self.identity[1:]:  # an earlier release has begun another one
+            _give_up(self._connection, TransactionIdentity(self.app, begun.producer_id, begun.producer_epoch))
+            raise refuse("TRANSACTION_ABORTED", f"the transaction of {self.app} is aborted: perhaps it took too long")
+
     # --- the end -------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
@@ -213,7 +225,7 @@ async def begin_transaction(
     connection.use_producer(begun.producer_id, begun.producer_epoch, begun.ticket)
     done = False
     async with connection.loop.tasks() as start:
-        tx = Transaction(connection, identity, staged, wanted, wall_ms, start)
+        tx = Transaction(connection, identity, begin, wanted, wall_ms, start)
         try:
             yield tx
             done = True

@@ -113,6 +113,7 @@ def connect(
     transport: Transport | None = None,
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
+    discover: bool = True,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways, and to another one when it is lost, and yields
     a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. ``host:port`` means ``ws://host:port``.
@@ -121,7 +122,8 @@ def connect(
     ``tls``: certificates to trust at URLs with ``wss:``, and the certificate to show. ``token``: the bearer token
     that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
     nor certificate. ``tracing``: make producers begin spans and put their context into records
-    (``tidelog.tracing.Tracing``). Entering raises ``Unreachable`` if no gateway can be reached within
+    (``tidelog.tracing.Tracing``). ``discover``: go on at other gateways, too, which the cluster names, if those of
+    ``urls`` cannot be reached (docs/protocol.md). Entering raises ``Unreachable`` if no gateway can be reached within
     ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call raises ``ConfigError``
     without a URL, for a text that is none, or if the files of ``tls`` cannot be read.
     """
@@ -129,4 +131,5 @@ def connect(
         from tidelog.net.websocket.transport import WebSocketTransport
 
         transport = WebSocketTransport(tls=TlsFiles(tls))
-    return open_log(urls, TrioLoop(transport), connect_timeout_s, request_timeout_s, token, name, clock, tracing)
+    loop = TrioLoop(transport)
+    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, clock, tracing, discover=discover)

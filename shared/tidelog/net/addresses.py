@@ -10,12 +10,21 @@ import socket
 from urllib.parse import urlsplit
 
 from tidelog.errors import ConfigError
+from tidelog.net.origins import is_loopback
 
 DEFAULT_PORT = 9292
 NEEDS_TLS = 426
 """HTTP status (RFC 2817) with which a port of Tidelog that speaks TLS answers plain text."""
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts at which a port listens on every address of its machine."""
+MAX_ADVERTISED = 64
+"""Number of gateways that clients are told of, at most."""
+MAX_ADVERTISED_URL = 255
+"""Characters of a URL that a gateway advertises, at most."""
 BAD_GATEWAYS = (502, 503, 504)
 """HTTP statuses of a full gateway, or of a proxy that does not reach one: another try may succeed."""
+_ADVERTISED = re.compile(r"wss?://[!\"$->@-~]+")
+"""Printable ASCII without white space, ``?`` and ``#``."""
 _SECURE = ("https", "ssl", "tls")
 _HEAD = re.compile(rb"HTTP/[\d.]+ (\d{3})")
 _SERVER = re.compile(rb"\r\nserver: *([^\r\n]*)", re.I)
@@ -44,6 +53,31 @@ def gateway_url(address: str) -> str:
         form = "host:port or wss://host:port"
         raise ConfigError(f"{address!r} is no address of a gateway, such as {form}: {error}") from None
     return url
+
+
+def refuse_advertised(url: str) -> str:
+    """Return what is wrong with a URL that a gateway advertises to clients; "" if nothing is. It is ``ws://`` or
+    ``wss://``, a host, and perhaps a port and a path: printable ASCII, at most ``MAX_ADVERTISED_URL`` characters."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is none
+    except ValueError as error:
+        return str(error)
+    if len(url) > MAX_ADVERTISED_URL:
+        return f"it is longer than {MAX_ADVERTISED_URL} characters"
+    if not _ADVERTISED.fullmatch(url) or not parts.hostname or "@" in parts.netloc:
+        return "it must be a URL of the form ws://host:port or wss://host:port"
+    if parts.hostname in EVERYWHERE:
+        return "its host means every address of a machine: name one that clients reach"
+    return ""
+
+
+def is_loopback_url(url: str) -> bool:
+    """Return whether the host of a URL is reached only from its own machine; False for a malformed URL."""
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
+    except ValueError:
+        return False
 
 
 def why_no_connection(error: BaseException) -> str:

@@ -76,6 +76,11 @@ OnRefused = Callable[["Link", Message, TidelogError], None]
 _sources = itertools.count(1)
 
 
+def new_source() -> int:
+    """Return the number of a new link; no other link in this process has it."""
+    return next(_sources)
+
+
 class Link:
     """One open connection between two processes, with the protocol session over it: it sends requests, answers and
     one-way messages, and calls a handler with those of the peer. ``connect_link`` and ``serve_links`` make it. It
@@ -97,7 +102,7 @@ class Link:
         self._stopped = False
         """Whether the reader receives nothing until queued messages have been sent."""
         self._detector = FailureDetector(patience, trio.current_time())
-        self.source = next(_sources)
+        self.source = new_source()
         """Unique number of this link in this process."""
         self.peer: Hello | Welcome
         """The hello or welcome of the other side (set when the link opens)."""
@@ -187,11 +192,11 @@ class Link:
         full, the link is dropped."""
         self._perform(self._session.send_one_way(message))
 
-    def post_encoded(self, message: Outgoing) -> None:
+    def post_encoded(self, message: Message, encoded: Outgoing) -> None:
         """Queue a one-way message that is encoded already, as ``post`` does. So a message for many peers is encoded
         once."""
         if self._session.is_open:
-            self._queue(message)
+            self._queue(encoded)
 
     @property
     def has_space(self) -> bool:

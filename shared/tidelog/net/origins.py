@@ -15,6 +15,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import SplitResult, urlsplit
 
 _PORTS = {"http": 80, "https": 443}
@@ -54,14 +55,19 @@ class Origins:
         """Return whether the header ``Host`` of a request names this port: an IP address, ``localhost`` or a listed
         name. With TLS the answer is always True, since the certificate proves the name. Refusing other names stops
         pages that reach the port under a name of their own (DNS rebinding)."""
-        here = _split(f"http://{host}")
-        if self.secure:
-            return True
-        if here is None or here.username is not None:
-            return False
-        name = here.hostname or ""
-        listed = {one.lower() for one in self.hosts} | {page.hostname for page in map(_split, self.allowed) if page}
-        return _is_address(name) or name in listed
+        return self.secure or _knows(host, tuple(self.hosts), tuple(self.allowed))
+
+
+@lru_cache(maxsize=256)
+def _knows(host: str, hosts: tuple[str, ...], allowed: tuple[str, ...]) -> bool:
+    """Return whether a header ``Host`` is an IP address, ``localhost``, one of ``hosts``, or the host of an origin in
+    ``allowed``."""
+    here = _split(f"http://{host}")
+    if here is None or here.username is not None:
+        return False
+    name = here.hostname or ""
+    listed = {one.lower() for one in hosts} | {page.hostname for page in map(_split, allowed) if page}
+    return _is_address(name) or name in listed
 
 
 def is_origin(text: str) -> bool:

@@ -9,7 +9,9 @@ from typing import Protocol, TypedDict, Unpack
 
 import trio
 
+from tidelog.net.origins import Origins
 from tidelog.net.tls import NodeIdentity
+from tidelog.net.websocket.backlog import Backlog
 from tidelog.wire.codec import payload_size
 from tidelog.wire.link_session import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from tidelog.wire.messages import Payload
@@ -20,6 +22,8 @@ __all__ = [
     "SUBPROTOCOL",
     "Accepting",
     "Connection",
+    "HttpPeer",
+    "HttpPort",
     "Page",
     "Pages",
     "PlainConnection",
@@ -36,12 +40,47 @@ class Page:
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     """Further headers."""
+    gzipped: bytes = b""
+    """The body, compressed with gzip, for clients that accept it; empty: the body is sent as it is to all."""
+    shared: bool = False
+    """Whether web pages of other origins that may connect may load it, too, such as a script (CORS)."""
+    private: bool = False
+    """Whether it is shown only if the request names this port by a known name (``Origins.knows``)."""
 
 
 Pages = Mapping[str, Callable[[str], Page]]
 """The pages of a port, by path. Each function is called for every request, with its ``Accept`` header; it returns the
 page and must not block."""
 NO_PAGES: Pages = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPeer:
+    """An accepted connection whose other end speaks plain HTTP, and what the port knows of it."""
+
+    stream: trio.abc.Stream
+    """The bytes of the connection, decrypted. The port closes it."""
+    remote: str
+    """Address of the other end, for log lines and error texts."""
+    identities: tuple[NodeIdentity, ...] | None
+    """The identities in the peer's certificate; None if none was asked for."""
+    origins: Origins
+    """The web origins and host names that the port accepts."""
+    backlog: Backlog
+    """Counts the bytes of incomplete messages of all connections of the process."""
+
+
+class HttpPort(Protocol):
+    """The part of a port that serves plain HTTP requests whose path begins with ``prefix``."""
+
+    @property
+    def prefix(self) -> str:
+        """Return the beginning of the paths, such as ``/v1/``."""
+
+    async def serve(self, peer: HttpPeer, data: bytes) -> bytes | None:
+        """Serve requests until the connection is over, and return None. ``data``: the bytes that have arrived, from
+        the beginning of a request on. If a request is for another path or asks for WebSocket, return the bytes from
+        its beginning on."""
 
 
 class Accepting(TypedDict, total=False):
@@ -57,6 +96,8 @@ class Accepting(TypedDict, total=False):
     """Host names by which requests may name the port itself."""
     browsers: bool
     """Whether web pages may connect at all; the default is True."""
+    http: HttpPort
+    """Serves plain HTTP requests, besides the pages."""
     until: trio.Event
     """When this event is set, no more connections are accepted; open connections stay."""
 

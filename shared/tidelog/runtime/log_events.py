@@ -43,6 +43,13 @@ ANY = (
         counted=False,
     ),
     LogEvent(
+        "http_failed",
+        "error",
+        "A fault of ours: a plain HTTP request (remote) could not be served. Its connection was closed.",
+        "Report it, with the traceback.",
+        counted=False,
+    ),
+    LogEvent(
         "page_failed",
         "error",
         "A fault of ours: a page (metrics, readiness, console) could not be made; its reader got status 500.",
@@ -399,6 +406,12 @@ REPLICA = (
     LogEvent("close_failed", "error", "The end was not in order: the next life is not clean.", "Look at the medium."),
     LogEvent("closed", "info", "The end was in order, if clean=True."),
     LogEvent("log_start_moved", "info", "The oldest records are gone: by retention, or with the leader."),
+    LogEvent(
+        "retention_wait_ended",
+        "warning",
+        "Records were deleted that a group had not read for which retention waits: the bound of the wait is passed.",
+        "See 'Retention that waits for a group'.",
+    ),
     LogEvent("log_compacted", "info", "Compaction has written segments anew; how much it saved."),
     LogEvent("compaction_without_room", "warning", "No room to write a segment anew; it waits.", "Make room."),
     LogEvent("scrubbed", "info", "All segments were read again, as far as they were synced, and checked."),
@@ -438,6 +451,13 @@ REPLICA = (
         "A record of __groups cannot be read: the groups of that partition have no coordinator here.",
         "Let another replica lead it: tidelog partitions transfer; tidelog verify replicas.",
     ),
+    LogEvent("streams_coordinated", "info", "It coordinates the streams of a partition of __streams."),
+    LogEvent(
+        "streams_unreadable",
+        "error",
+        "A record of __streams cannot be read: the streams of that partition have no coordinator here.",
+        "Let another replica lead it: tidelog partitions transfer; tidelog verify replicas.",
+    ),
     LogEvent("transactions_coordinated", "info", "It coordinates the transactions of a partition of __transactions."),
     LogEvent(
         "transactions_unreadable",
@@ -468,6 +488,19 @@ GATEWAY = (
         "request_failed",
         "error",
         "A fault of ours: a request of a client (op, remote) could not be served. Its connection was closed.",
+        "Report it, with the traceback.",
+        counted=False,
+    ),
+    LogEvent(
+        "http_connection_ended",
+        "debug",
+        "A connection of HTTP requests was lost while it was used; reason says how.",
+        counted=False,
+    ),
+    LogEvent(
+        "http_request_failed",
+        "error",
+        "A fault of ours: an HTTP request of a client (remote) could not be served. It was answered with status 500.",
         "Report it, with the traceback.",
         counted=False,
     ),
@@ -541,8 +574,59 @@ GATEWAY = (
     LogEvent("left", "info", "All clients are gone.", counted=False),
 )
 BY_SERVICE = {"controller": CONTROLLER, "replica": REPLICA, "gateway": GATEWAY}
+
+PIPELINE = (
+    LogEvent(
+        "pipeline_started",
+        "info",
+        "A pipeline begins, and starts Spark; status: where it shows its pages.",
+        counted=False,
+    ),
+    LogEvent(
+        "pipeline_output_started", "info", "The query of an output runs; restarts: so many before.", counted=False
+    ),
+    LogEvent(
+        "pipeline_output_progressed",
+        "info",
+        "Rows that the output has read since the last such line, at most one a minute, and its lag in offsets.",
+        counted=False,
+    ),
+    LogEvent("pipeline_output_ended", "info", "The output has read everything that was there.", counted=False),
+    LogEvent(
+        "pipeline_output_stopped",
+        "info",
+        "The output was ended, because another failed or the command was interrupted.",
+        counted=False,
+    ),
+    LogEvent(
+        "pipeline_output_restarts",
+        "warning",
+        "The query of an output has ended with an error, and is started again in in_s seconds, at its checkpoint.",
+        "Nothing, unless it comes often: see error.",
+        counted=False,
+    ),
+    LogEvent(
+        "pipeline_output_has_manifest",
+        "warning",
+        "Programs that read the files of this output without its manifest also see those that are not committed yet,"
+        " or never will be.",
+        "Read the files that tidelog.tables.manifest.read_manifest lists.",
+        counted=False,
+    ),
+    LogEvent(
+        "pipeline_output_failed",
+        "error",
+        "An output has given up; reason says why it is not started again.",
+        "See error: put right what it names, and run the pipeline again. It goes on at its checkpoint.",
+        counted=False,
+    ),
+    LogEvent(
+        "pipeline_ended", "info", "A pipeline has ended; failed: its outputs that have given up.", counted=False
+    ),
+)
+"""Lines of ``tidelog pipeline run``."""
 _LEVELS: dict[str, Level] = {}
-for _event in (*ANY, *CONTROLLER, *REPLICA, *GATEWAY):
+for _event in (*ANY, *CONTROLLER, *REPLICA, *GATEWAY, *PIPELINE):
     _known = _LEVELS.setdefault(_event.name, _event.level)
     assert _known == _event.level, f"{_event.name} has two levels"
 

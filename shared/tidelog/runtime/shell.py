@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.net.link import Link
 from tidelog.runtime import logs
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Answer, Event, Post
@@ -27,24 +27,41 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import Hello, Message, Welcome
 
 
-class AcceptedLinks:
+class AcceptedLink(Protocol):
+    """A link that a service has accepted, as far as effects need it."""
+
+    @property
+    def source(self) -> int:
+        """Return the number of this link, unique in this process."""
+
+    def post(self, message: Message) -> None:
+        """Send a one-way message without waiting."""
+
+    def answer(self, id: int, message: Message | TidelogError) -> None:
+        """Send the answer, or the error, to the request with number ``id`` without waiting."""
+
+
+AnyLink = TypeVar("AnyLink", bound=AcceptedLink)
+
+
+class AcceptedLinks(Generic[AnyLink]):
     """The open links that a service has accepted. ``by_source`` has each link under its number, by which cores name
     it in their effects."""
 
     def __init__(self) -> None:
-        self.by_source: dict[int, Link] = {}
+        self.by_source: dict[int, AnyLink] = {}
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[AnyLink]:
         return iter(self.by_source.values())
 
     def __len__(self) -> int:
         return len(self.by_source)
 
-    def add(self, link: Link) -> None:
+    def add(self, link: AnyLink) -> None:
         """Add a link that was accepted, so that effects can be sent over it."""
         self.by_source[link.source] = link
 
-    def remove(self, link: Link) -> bool:
+    def remove(self, link: AnyLink) -> bool:
         """Remove a link that has closed. Return whether it was in the table."""
         return self.by_source.pop(link.source, None) is not None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
@@ -60,7 +61,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         trigger."""
         self._reported: CheckpointOffset | None = None
         self._seen: tuple[CheckpointOffset, Sequence[PartitionExtent]] = (CheckpointOffset(), ())
-        self._lost = 0
+        self._lost: Counter[Key] = Counter()
         self._planned_at = float("-inf")
 
     # --- where to begin ------------------------------------------------------------------------------------
@@ -125,8 +126,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         until = monotonic() + WAIT_S
         while True:
             found = self._look_up_extents()
-            self._seen = checkpoint, found
             end = self._next(checkpoint, found, limit)
+            self._seen = end or checkpoint, found
             if end is not None:
                 self._planned_at = monotonic()
                 return end.to_json()
@@ -170,7 +171,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         If the log ends below the checkpoint, raises or logs the loss (``_handle_loss``)."""
         start = checkpoint.start_of(key_of(extent)).offset
         if start > extent.end:
-            self._handle_loss(find_loss(extent, extent.end, start, seen=True), 0)
+            self._handle_loss(find_loss(extent, extent.end, start, seen=True))
         end = Position(extent.end_epoch, extent.end)
         if self._target is None:
             return end
@@ -234,10 +235,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         ``Range``, or an empty list if the log holds nothing of it. Raises or logs a loss (``_handle_loss``) for the
         offsets that are gone, also if ``end`` is below ``start`` because the log was truncated."""
         if start.offset > end.offset:
-            self._handle_loss(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
+            self._handle_loss(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset))
             return []
-        gone = min(end.offset, extent.start) - start.offset
-        self._handle_loss(find_loss(extent, start.offset, end.offset, seen=True), max(0, gone))
+        self._handle_loss(find_loss(extent, start.offset, end.offset, seen=True))
+        self._lost[key_of(extent)] += max(0, min(end.offset, extent.start) - start.offset)
         first, after = max(start.offset, extent.start), min(end.offset, extent.end)
         if first >= after:
             return []
@@ -256,12 +257,19 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- what others see ---------------------------------------------------------------------------------------
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the query's progress, which Spark shows in its reports, as of the last ``latestOffset``. It has the
-        ends of the logs, ``behind`` (the number of offsets between the last batch and the ends), and ``lost`` (the
-        number of offsets that were passed over because they are gone, with ``failOnDataLoss=false``)."""
-        checkpoint, found = self._seen
-        ends = CheckpointOffset({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
-        return {"behind": checkpoint.behind(found), "lost": self._lost} | ends.to_json()
+        """Return the query's progress, which Spark shows in its reports, as of the last ``latestOffset``: the ends of
+        the logs as a ``CheckpointOffset`` has them, and beside the offset of each partition ``behind`` (the number of
+        offsets between the end of the batch that was planned last and the end of the log) and ``lost`` (the number of
+        offsets that were passed over because they are gone, with ``failOnDataLoss=false``). ``behind`` and ``lost``
+        are also there for all partitions together. ``tidelog.spark.progress.lag`` reads it."""
+        planned, found = self._seen
+        ends = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in found}
+        report = CheckpointOffset(ends).to_json()
+        behind = {key: planned.behind(key, end.offset) for key, end in ends.items()}
+        for key in ends:
+            partition = report["topics"][key.topic]["partitions"][str(key.partition)]
+            partition |= {"behind": behind[key], "lost": self._lost[key]}
+        return {"behind": sum(behind.values()), "lost": self._lost.total()} | report
 
     def _report(self, checkpoint: CheckpointOffset) -> None:
         """Commit the positions of ``checkpoint`` to the consumer group that ``groupId`` names, unless the last commit
@@ -311,14 +319,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 raise topic_changed(key.topic)
             if key.topic not in ids:
                 gone = SourceError("TIDELOG_UNKNOWN_TOPIC", f"{key.topic} was read, and is gone")
-                self._handle_loss(gone, 0)
+                self._handle_loss(gone)
 
-    def _handle_loss(self, loss: SourceError | None, records: int) -> None:
-        """Raise ``loss`` if ``failOnDataLoss`` is set. Otherwise log it as a warning, and add ``records`` to the
-        number of lost offsets that the query reports. Does nothing if ``loss`` is None."""
+    def _handle_loss(self, loss: SourceError | None) -> None:
+        """Raise ``loss`` if ``failOnDataLoss`` is set, otherwise log it as a warning. Does nothing if ``loss`` is
+        None."""
         if loss is None:
             return
         if self.options.fail_on_data_loss:
             raise loss
-        self._lost += records
         log.warning("%s", loss)

@@ -218,6 +218,28 @@ def flag(text: str) -> bool:
     return one_of("true", "false")(text) == "true"
 
 
+def archive(text: str) -> dict[str, str] | None:
+    """Parse ``true`` (an empty map), ``false`` (None), or JSON with the id of each topic. Raises ``ValueError`` for
+    other texts."""
+    shape = 'true, false, or JSON with the ids of topics, such as {"orders": "…"}'
+    if text.strip().lower() in ("true", "false"):
+        return {} if text.strip().lower() == "true" else None
+    found = _json(text, shape)
+    if not all(isinstance(id, str) for id in found.values()):
+        raise ValueError(shape)
+    return found
+
+
+def history(text: str) -> tuple[str, str]:
+    """Parse ``FORMAT:PLACE`` of a table, and return both, the format as ``TableAddress`` has it. Raises
+    ``ValueError`` for other texts."""
+    formats = {"iceberg": "iceberg", "delta": "delta", "manifest": "parquet"}
+    kind, _, place = text.strip().partition(":")
+    if kind.lower() not in formats or not place:
+        raise ValueError("a table: iceberg:NAMESPACE.TABLE, delta:FOLDER or manifest:FOLDER (or s3://…)")
+    return formats[kind.lower()], place
+
+
 def one_of(*words: str) -> Callable[[str], str]:
     """Return a parser that takes one of ``words``, in any case, and returns it in lower case. The parser raises
     ``ValueError`` for another text."""

@@ -12,8 +12,11 @@ from typing import Any
 from tidelog.spark import option_parsers as texts
 from tidelog.spark.errors import SourceError
 from tidelog.spark.option_parsers import AtTime, Parsers, Place
+from tidelog.tables.tables import TableAddress
 
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
+HISTORY = "history."
+"""Options of the table that ``history`` names begin with this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,10 @@ class ReadOptions(HowToConnect):
     fail_on_data_loss: bool = True
     on_unreadable: str = "raise"
     """What to do with a batch that cannot be decoded: ``raise``, or ``skip`` it with a warning."""
+    history: TableAddress | None = None
+    """The table that has the beginning of the topics; None: everything is read from the log."""
+    history_app: str = ""
+    """The application that has written the table; "": its only one."""
     include_headers: bool = False
     filter_pushdown: bool = False
     fetch_max_bytes: int = 4 << 20
@@ -116,6 +123,7 @@ BATCH: Parsers = {
     "endingTimestamp": ("ending_timestamp", texts.time),
     "endingOffsetsByTimestamp": ("ending_times", texts.times),
     "filterPushdown": ("filter_pushdown", texts.flag),
+    "history": ("history", texts.history),
 }
 STREAM: Parsers = {
     **CONNECTION,
@@ -138,8 +146,14 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
     parsers, other = (STREAM, BATCH) if streaming else (BATCH, STREAM)
     what, whose = ("a stream", "batch reads") if streaming else ("a read", "streams")
     misplaced = [name for name in texts.given_of(options, tuple(other)) if name not in parsers]
-    known = {name: text for name, text in options.items() if name.lower() not in {n.lower() for n in misplaced}}
+    known = {
+        name: text
+        for name, text in options.items()
+        if name.lower() not in {n.lower() for n in misplaced} and not name.lower().startswith(HISTORY)
+    }
     values, faults = texts.collect(known, parsers, what)
+    faults += _with_history(options, values, streaming)
+    misplaced = [name for name in misplaced if name != "history"]
     faults += [f"{name} belongs to {whose}; {what} takes {', '.join(parsers)}" for name in misplaced]
     chosen = texts.given_of(options, _WHICH)
     if len(chosen) != 1:
@@ -162,6 +176,31 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
     return result
 
 
+def _with_history(options: Mapping[str, str], values: dict[str, Any], streaming: bool) -> list[str]:
+    """Put the table of ``history``, and what belongs to it, into ``values``. Return the errors of these options."""
+    given = {name[len(HISTORY) :]: text for name, text in options.items() if name.lower().startswith(HISTORY)}
+    if streaming:
+        is_given = given or texts.given_of(options, ("history",))
+        return ["history is for batch reads: a stream reads from the log alone"] if is_given else []
+    parts: dict[str, dict[str, str]] = {"catalog.": {}, "s3.": {}}
+    faults = []
+    for name, text in given.items():
+        prefix = next((one for one in parts if name.lower().startswith(one)), None)
+        if prefix is not None:
+            parts[prefix][name[len(prefix) :]] = text
+        elif name.lower() == "appid":
+            values["history_app"] = text
+        else:
+            faults.append(f"there is no option {HISTORY}{name}; history takes history.appId, .catalog.… and .s3.…")
+    found = values.pop("history", None)
+    if found is not None:
+        storage = {f"s3.{name}": text for name, text in parts["s3."].items()}
+        values["history"] = TableAddress(found[0], found[1], parts["catalog."], storage)
+    elif given and not texts.given_of(options, ("history",)):
+        faults.append(f"{', '.join(HISTORY + name for name in given)}: there is no history")
+    return faults
+
+
 def _either(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
@@ -175,6 +214,11 @@ def _contradictions(options: ReadOptions) -> list[str]:
         if isinstance(offsets, dict) and set(offsets) != topics and topics:
             named = ", ".join(sorted(offsets)) or "none"
             faults.append(f"{name} name topics {named}, but {', '.join(sorted(topics))} are read")
+    if options.history is not None:
+        if isinstance(options.starting_offsets, AtTime) or isinstance(options.ending_offsets, AtTime):
+            faults.append("history takes offsets, not times: the log alone is asked for times")
+        if options.filter_pushdown:
+            faults.append("filterPushdown and history do not go together")
     if options.max_offsets and options.min_offsets > options.max_offsets:
         faults.append(
             f"minOffsetsPerTrigger, {options.min_offsets}, is above maxOffsetsPerTrigger, {options.max_offsets}"

@@ -7,14 +7,17 @@ task is the same producer and sends the same bytes, so that leaders recognise co
 attempt is another producer.
 
 All producer ids come from the cluster. In a stream a task asks the application's coordinator for the producer of
-(application, batch, task); a replay gets the same answer, also after a restart of the driver. A batch write is never
-replayed, so its driver reserves the ids of all its tasks beforehand.
+(application, batch, task); a replay gets the same answer, also after a restart of the driver. A batch write without a
+number is never replayed, so its driver reserves the ids of all its tasks beforehand.
+
+An application's batches have one owner, the query, whose id Spark keeps in the checkpoint. The cluster refuses those
+of another: they are counted from 0 as well, and would be taken for batches that are committed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +26,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from tidelog.client.loop import random_name
 from tidelog.spark.errors import SourceError
+from tidelog.spark.write.columns import check_columns
 from tidelog.spark.write.options import WriteOptions, parse
-from tidelog.spark.write.row_encoder import Task, TaskIdentity, check_columns
+from tidelog.spark.write.task_data import Task, TaskIdentity
 from tidelog.spark.write.task_input import check_complete
+from tidelog.types import staged_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Names of the local properties in which Spark passes a task its query's id and its batch's number. Both stay the
-same after a restart from the checkpoint."""
+same after a restart from the checkpoint. In the function of ``foreachBatch`` batch writes have them, too."""
+OWNER_LETTERS = 160
+"""Most characters of an owner's name; the names of staged transactions begin with it."""
 
 
 @dataclass
@@ -63,15 +70,23 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         task. With ``exactly-once`` the rows stay in a staged transaction until ``commit``. A task without rows sends
         nothing. Raises ``SourceError``, such as ``TIDELOG_NOT_WRITTEN``."""
         if self.options.delivery == "exactly-once":
-            return _stage(self.options, iterator, self.run, 0)
+            owner = self._owner() if self.options.app else ""
+            return _stage(self.options, iterator, self.options.app or self.run, owner, self.options.batch)
         task = TaskContext.get().partitionId()
         who = None if self.reserved is None else self.reserved.of_task(task)
         return _write(self.options, who, task, iterator)
 
+    def _owner(self) -> str:
+        """Return the owner of the numbered batch that this task writes: the query in whose ``foreachBatch`` it does,
+        and the topic, since a query that writes a batch to two topics needs an application for each."""
+        query = TaskContext.get().getLocalProperty(QUERY_ID) or "batch"
+        return f"{query}.{self.options.topic}"[:OWNER_LETTERS]
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the staged transactions that the tasks' messages name, all together. Spark calls this on the driver
-        when every task has succeeded. Does nothing if no transaction was staged. Raises ``SourceError``."""
-        _commit(self.options, messages, 0)
+        when every task has succeeded. If the cluster has committed the batch of this number before, the staged
+        transactions are dropped. Does nothing if no transaction was staged. Raises ``SourceError``."""
+        _commit(self.options, messages, self.options.batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the staged transactions that the tasks' messages name. Spark calls this on the driver when a task or
@@ -93,10 +108,12 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
         if batch is None or query is None:
-            raise SourceError("TIDELOG_FAILED", f"Spark does not pass {QUERY_ID} and {BATCH_ID}: another version?")
+            raise SourceError(
+                "TIDELOG_FAILED", f"Spark does not pass {QUERY_ID} and {BATCH_ID}; is this version of Spark tested?"
+            )
         app, task = self.options.app or query, context.partitionId()
         if self.options.delivery == "exactly-once":
-            return _stage(self.options, iterator, app, int(batch))
+            return _stage(self.options, iterator, app, query[:OWNER_LETTERS], int(batch))
         who = Task(app, query, int(batch), task) if self.options.delivery == "idempotent" else None
         return _write(self.options, who, task, iterator)
 
@@ -122,17 +139,16 @@ def _write(
     return Written(sending.write(options, who, task, rows) if rows is not None else 0)
 
 
-def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, batch: int) -> Written:
-    """Write a task's rows in a staged transaction whose name no other attempt has, and return the message for the
-    driver. Without rows no transaction is begun."""
+def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, owner: str, batch: int) -> Written:
+    """Write a task's rows in a staged transaction of ``owner`` ("": of none) whose name no other attempt has, also
+    none of an earlier driver, and return the message for the driver. Without rows no transaction is begun."""
     from tidelog.spark.write import task as sending
 
-    context = TaskContext.get()
-    task = context.partitionId()
+    task = TaskContext.get().partitionId()
     rows = _rows(tables)
     if rows is None:
         return Written(0)
-    name = f"{batch}-{task}-{context.taskAttemptId()}"
+    name = staged_name(owner, f"{batch}-{task}-{random_name()}")
     return Written(sending.stage(options, app, name, task, rows), app, name)
 
 
@@ -168,12 +184,25 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[Written]:
     return [message for message in messages if isinstance(message, Written) and message.staged]
 
 
+def batch_writer(options: dict[str, str], schema: Any, overwrite: bool) -> TidelogWriter:
+    """Return the writer of a batch write. Raises ``SourceError`` as ``checked`` does."""
+    return TidelogWriter(checked(options, schema, overwrite, streaming=False))
+
+
+def stream_writer(options: dict[str, str], schema: Any, overwrite: bool) -> TidelogStreamWriter:
+    """Return the writer of a streaming query. Raises ``SourceError`` as ``checked`` does."""
+    return TidelogStreamWriter(checked(options, schema, overwrite, streaming=True))
+
+
 def checked(options: dict[str, str], schema: Any, overwrite: bool, *, streaming: bool) -> WriteOptions:
     """Parse the options of a write, check them and the columns of its Spark schema, and return the options. Raises
-    ``SourceError`` for ``overwrite``, for invalid options, and for columns that a record does not have."""
-    if overwrite:
-        instead = 'outputMode("append")' if streaming else 'mode("append")'
-        raise SourceError("TIDELOG_OPTION", f"a log is appended to, never overwritten: use {instead}")
+    ``SourceError`` for invalid options, for columns that a record does not have, and for ``overwrite``. For a stream
+    that means the mode ``complete``, which needs a column ``key``."""
+    if overwrite and not streaming:
+        raise SourceError("TIDELOG_OPTION", 'a log is appended to, never overwritten: use mode("append")')
     parsed = parse(options, streaming=streaming)
     check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, bool(parsed.topic))
-    return parsed
+    if overwrite and "key" not in schema.fieldNames():
+        text = "outputMode complete sends all rows with every batch: it takes a column key, and a compacted topic"
+        raise SourceError("TIDELOG_MODE", text)
+    return replace(parsed, keyed=overwrite)

@@ -5,42 +5,28 @@ imports happen only where the work is done."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidelog.extras import install_hint
-from tidelog.spark.errors import SourceError
+from tidelog.spark.errors import SourceError, check_pyspark
 from tidelog.spark.options import ReadOptions, parse
 from tidelog.spark.read import extents
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.ranges import Range
 
 try:
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceReader,
-        EqualTo,
-        Filter,
-        GreaterThan,
-        GreaterThanOrEqual,
-        In,
-        InputPartition,
-        LessThan,
-        LessThanOrEqual,
-    )
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 except ImportError as error:
-    raise ImportError(f"tidelog.spark.source needs PySpark: {install_hint('spark')}") from error
+    raise ImportError(f"tidelog.spark.source needs PySpark 4: {install_hint('spark')}") from error
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
     from tidelog.spark.checkpoint_planner import TidelogStreamReader
     from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter
-
-
-_WHICH = ("topic", "partition")
-"""Columns on which a filter may select single values."""
+    from tidelog.sync import Log
 
 
 class TidelogDataSource(DataSource):  # type: ignore[misc]
@@ -61,16 +47,24 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
 
     def reader(self, schema: Any) -> TidelogReader:
-        """Return the reader of a batch read: a ``FilteringReader`` if ``filterPushdown`` is true, otherwise a
-        ``TidelogReader``. Raises ``SourceError`` for invalid options, and for a schema other than the source's."""
+        """Return the reader of a batch read: a ``FilteringReader`` if ``filterPushdown`` is true, a ``HistoryReader``
+        with ``history``, otherwise a ``TidelogReader``. Raises ``SourceError`` for invalid options, and for a schema
+        other than the source's."""
         options = parse(self.options)
         _check_columns(schema, options)
+        if options.history is not None:
+            from tidelog.spark.history import HistoryReader
+
+            return HistoryReader(options)
+        if options.filter_pushdown:
+            check_pyspark("filters that are pushed down", 4, 1)
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
         """Return the reader of a streaming query. A query without a checkpoint begins at the end of the logs, or
         where the options say. Raises ``SourceError`` for invalid options, and for a schema other than the
         source's."""
+        check_pyspark("reads of a stream", 4, 2)
         from tidelog.spark.checkpoint_planner import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
@@ -80,16 +74,18 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:
         """Return the writer of a batch write. With ``delivery=idempotent`` this already asks the cluster for producer
         ids. Raises ``SourceError`` for invalid options or columns, and for ``overwrite``."""
+        check_pyspark("writes", 4, 1)
         from tidelog.spark import sink
 
-        return sink.TidelogWriter(sink.checked(self.options, schema, overwrite, streaming=False))
+        return sink.batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TidelogStreamWriter:
-        """Return the writer of a streaming query. Raises ``SourceError`` for invalid options or columns, and for
-        ``overwrite``."""
+        """Return the writer of a streaming query. Raises ``SourceError`` for invalid options or columns.
+        ``overwrite`` is Spark's mode ``complete``, which needs keys."""
+        check_pyspark("writes", 4, 1)
         from tidelog.spark import sink
 
-        return sink.TidelogStreamWriter(sink.checked(self.options, schema, overwrite, streaming=True))
+        return sink.stream_writer(self.options, schema, overwrite)
 
 
 def _check_columns(schema: Any, options: ReadOptions) -> None:
@@ -111,59 +107,12 @@ class RangePartition(InputPartition):  # type: ignore[misc]
     range: Range
 
 
-class Bounds:
-    """The bounds that a query's filters put on ``topic``, ``partition`` and ``offset``. At first everything is within
-    them, and each filter narrows them. Spark applies every filter to the rows again, so that a filter which is
-    ignored here costs only time."""
-
-    def __init__(self) -> None:
-        self._among: dict[str, set[Any]] = {}
-        self._start: float = 0
-        self._end: float = inf
-
-    def add_filter(self, wanted: Any) -> None:
-        """Narrow the bounds by one Spark filter: an equality or ``IN`` on ``topic`` or ``partition``, or a comparison
-        of ``offset`` with a number. Any other filter is ignored."""
-        column = ".".join(getattr(wanted, "attribute", ()))
-        match wanted:
-            case EqualTo(value=value) if column in _WHICH:
-                self._only(column, [value])
-            case In(value=values) if column in _WHICH:
-                self._only(column, values)
-            case EqualTo(value=value) if column == "offset":
-                self._start, self._end = max(self._start, value), min(self._end, value + 1)
-            case GreaterThan(value=value) if column == "offset":
-                self._start = max(self._start, value + 1)
-            case GreaterThanOrEqual(value=value) if column == "offset":
-                self._start = max(self._start, value)
-            case LessThan(value=value) if column == "offset":
-                self._end = min(self._end, value)
-            case LessThanOrEqual(value=value) if column == "offset":
-                self._end = min(self._end, value + 1)
-
-    def _only(self, column: str, values: Iterable[Any]) -> None:
-        self._among[column] = self._among.get(column, set(values)) & set(values)
-
-    def narrow(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return the parts of the ranges that lie within the bounds, in the order of the ranges; a range of which
-        nothing is left is left out."""
-        among = self._among
-        narrowed = [
-            replace(each, start=int(max(each.start, self._start)), end=int(min(each.end, self._end)))
-            for each in ranges
-            if each.topic in among.get("topic", {each.topic})
-            and each.partition in among.get("partition", {each.partition})
-        ]
-        return [each for each in narrowed if each.start < each.end]
-
-
 class TidelogReader(DataSourceReader):  # type: ignore[misc]
     """The reader of one batch read, which Spark creates and calls. On the driver it decides which ranges are read; in
     a task it reads one of them."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.bounds = Bounds()
 
     def partitions(self) -> list[RangePartition]:
         """Look up the logs' present extents, and return the ranges to read, each the work of one task. Spark calls
@@ -176,10 +125,14 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
                 client, found, options.starting_offsets, "a starting time", options.beyond_time
             )
             ending = extents.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
-        ranges = self.bounds.narrow(offsets.plan(found, starting, ending, options.fail_on_data_loss))
+            ranges = self._narrow(client, offsets.plan(found, starting, ending, options.fail_on_data_loss))
         return [
             RangePartition(each) for each in offsets.cut(ranges, options.min_partitions, options.max_per_partition)
         ]
+
+    def _narrow(self, client: Log, ranges: list[Range]) -> list[Range]:
+        """Return the ranges that are left of those that the options select: all of them."""
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range as Arrow record batches. Spark calls this in a task. Yields nothing for the
@@ -193,12 +146,24 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
 class FilteringReader(TidelogReader):
     """The reader of a batch read with ``filterPushdown``: topics, partitions and offsets that a filter excludes are
-    not read. It is a class of its own, since Spark refuses every reader with ``pushFilters`` unless its own switch is
-    on."""
+    not read, nor is what lies before the first record of a time. It is a class of its own, since Spark refuses every
+    reader with ``pushFilters`` unless its own switch is on."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        from tidelog.spark.read.bounds import Bounds
+
+        super().__init__(options)
+        self._bounds = Bounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read by the query's filters, and return all of them, so that Spark applies them to the rows
         again. Spark calls this on the driver before ``partitions``."""
         for each in filters:
-            self.bounds.add_filter(each)
+            self._bounds.add_filter(each)
         return filters
+
+    def _narrow(self, client: Log, ranges: list[Range]) -> list[Range]:
+        """Return the parts of the ranges that lie within the bounds of the filters."""
+        narrowed = self._bounds.narrow(ranges)
+        since = self._bounds.since
+        return narrowed if since is None else extents.since(client, narrowed, since)

@@ -194,13 +194,14 @@ class Log:
         app: str,
         *,
         name: str = "",
+        owner: str = "",
         timeout_s: float = TRANSACTION_TIMEOUT_S,
         options: ProducerOptions | None = None,
     ) -> Transaction:
         """Return a transaction that is prepared at the end of its ``with`` block, but not committed. ``commit``
         commits it by its ``id``, together with others. If the block raises, the transaction is aborted. Arguments are
         those of ``tidelog.Log.stage``."""
-        opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
+        opening = self._portal.log.stage(app, name=name, owner=owner, timeout_s=timeout_s, options=options)
         return Transaction(self._portal, opening)
 
     def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
@@ -242,10 +243,12 @@ def connect(
     token: str = "",
     name: str = "client",
     tracing: Tracing | None = None,
+    discover: bool = True,
 ) -> Log:
     """Connect to any of the gateways, and return the client when a connection is open. Use the client in a ``with``
     block, or ``close`` it. Arguments and errors are those of ``tidelog.connect``: ``Unreachable`` if no gateway can
     be reached within ``connect_timeout_s``, ``UNAUTHENTICATED`` if the token is invalid or missing, ``ConfigError``
     without a URL."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
-    return Log(Portal(lambda: trio_loop.connect(urls, tls=tls, token=token, name=name, tracing=tracing, **given)))
+    given |= {"tls": tls, "token": token, "name": name, "tracing": tracing, "discover": discover}
+    return Log(Portal(lambda: trio_loop.connect(urls, **given)))

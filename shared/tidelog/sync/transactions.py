@@ -71,6 +71,11 @@ class Transaction(Feed):
         whose = group if isinstance(group, str) else group._current()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
+    def renew(self) -> None:
+        """Let the time-out of the transaction begin again now, as ``tidelog.Transaction.renew`` does, and raise its
+        errors."""
+        self._portal.run(self._inner.renew)
+
     @property
     def pending(self) -> tuple[tuple[str, int], ...]:
         """The (topic, partition) pairs in which the committed transaction was not visible yet at the end of the

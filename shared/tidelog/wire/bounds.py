@@ -72,14 +72,16 @@ BOUNDS = (
         "and 2,097,152 items. Of bodies that unfold to more than 64 times their size 4 MiB and one are looked "
         "at when they come, unless its principal rests. The rest later: 1 MiB and one at a time, "
         "principals in turn, a tenth of the time for one, half of it for all. To a leader: its size",
-        "client_max_bytes for a connection and total_max_bytes for all, of which a principal has three eighths at "
+        "client_max_bytes and client_max_batches for a connection, and total_max_bytes for all, of which "
+        "a principal has three eighths at "
         "most, what is looked at later included; of each message at most twice as much; one body at a time is "
         "unfolded",
     ),
     Bound(
         ("read", "read_copy", "read_tail"),
         "max_bytes, cut to half of server_max_read_bytes by a gateway and to fetch_max_bytes by a server (read_copy: "
-        "1 MiB), or one batch; 512 of a connection wait at a gateway, and 65,536 of all; 8 copy reads of a server",
+        "1 MiB), or one batch; client_max_in_flight (1,024) of a connection wait at a gateway, and 65,536 of all; "
+        "8 copy reads of a server",
         "server_max_read_bytes on the way from each server to a gateway, or one batch; what was read, until it is "
         "sent: the outbox (64 MiB) ends a link that does not read",
     ),
@@ -123,6 +125,13 @@ BOUNDS = (
         "transactions.max_transactions of a coordinator",
     ),
     Bound(
+        ("create_stream", "append_stream", "read_stream", "describe_stream", "delete_stream"),
+        "one append, or streams.read_bytes in as many places of the log; 256 of a principal, and 1,024 of all, at "
+        "the coordinators of a server at a time, of appends above 256 KiB 2 and 16; reads that wait at the end of a "
+        "stream: one for each stream and gateway",
+        "streams.max_streams of a coordinator; for each append of a stream 24 bytes",
+    ),
+    Bound(
         ("create_topic", "grow_topic"),
         "10,000 partitions of a topic; one change of the metadata; 2 changes of a principal, and 16 of all, at the "
         "controllers at a time",
@@ -134,6 +143,7 @@ BOUNDS = (
             *("reassign", "cancel_reassignment", "drain_server", "forget_server", "raise_level"),
             *("put_token", "revoke_tokens", "alter_acls", "alter_quotas", "rotate_ticket_keys"),
             *("add_controller", "remove_controller", "prepare_audit", "prepare_groups", "prepare_transactions"),
+            *("prepare_streams",),
         ),
         "one change of the metadata: what it names; max_pending changes wait; from a gateway 2 of a principal, and "
         "16 of all, at a time",
@@ -146,6 +156,7 @@ BOUNDS = (
         "one state for each server and partition",
     ),
     Bound(("confirm_leader", "timeout_now", "meet"), BYTES, BYTES),
+    Bound(("announce_gateway",), "one URL of 255 characters; an answer with 64 of them", "one URL for each gateway"),
     Bound(("watch",), "one image of the metadata, then what changes", "the outbox of the watcher (64 MiB)"),
     Bound(
         ("request_vote", "vote", "append_entries", "append_result", "install_snapshot", "snapshot_result"),

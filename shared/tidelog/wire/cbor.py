@@ -8,6 +8,8 @@ The callers check the rest: NaN, ``undefined``, simple values, bytes after the e
 
 from __future__ import annotations
 
+import functools
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -23,15 +25,19 @@ MAX_DEPTH = 8
 """Deepest nesting of maps and arrays; the protocol needs 6."""
 UNDECODABLE = 1007
 """WebSocket close code for bytes that are no CBOR, or CBOR that is never accepted."""
+TOO_LONG = 1009
+"""WebSocket close code for an item with more bytes than its receiver accepts."""
+ENTRY_BYTES = 64
+"""Longest text that ``leading_entries`` returns."""
 _LONGEST_INTEGER = 8
-_KIND, _BYTES, _ARRAY, _MAP = 0xE0, 0x40, 0x80, 0xA0
-"""The bits of an item's first byte that give its major type; and three major types."""
+_KIND, _BYTES, _TEXT, _ARRAY, _MAP = 0xE0, 0x40, 0x60, 0x80, 0xA0
+"""The bits of an item's first byte that give its major type; and four major types."""
 
 
 def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]:
-    """Decode the first item of ``data``. Return its value and the position after its last byte; later bytes are not
-    looked at. Raises ``ProtocolError`` if the item is CBOR that is not accepted (see the module), does not end within
-    ``max_bytes``, or contains more than ``max_items`` items."""
+    """Decode the header of a message: the first item of ``data``. Return its value and the position after its last
+    byte; later bytes are not looked at. Raises ``ProtocolError`` if the item is CBOR that is not accepted (see the
+    module), does not end within ``max_bytes``, or contains more than ``max_items`` items."""
     quick = data if len(data) <= QUICK_BYTES else data[:QUICK_BYTES]
     try:
         return _load(quick)
@@ -45,6 +51,9 @@ def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]
     try:
         return _load(prefix)
     except _FAULTS as error:
+        if len(data) > max_bytes and isinstance(error, cbor2.CBORDecodeEOF):
+            text = f"the header is longer than the {max_bytes} bytes that it may have"
+            raise ProtocolError(text, close_code=TOO_LONG) from error
         raise refuse_cbor(error) from error
 
 
@@ -76,7 +85,7 @@ def check_item_count(data: Buffer, most: int) -> None:
     position, length, pending, count = 0, len(data), 1, 0
     while pending and position < length:
         if count + pending > most:
-            raise ProtocolError(f"more than {most} items", close_code=UNDECODABLE)
+            raise ProtocolError(f"more than {most} items in a header", close_code=UNDECODABLE)
         pending -= 1
         count += 1
         first = data[position]
@@ -103,6 +112,7 @@ def bytes_head(size: int) -> bytes:
     return _head(_BYTES, size)
 
 
+@functools.lru_cache(256)
 def array_head(size: int) -> bytes:
     """Return the bytes that begin a CBOR array of ``size`` items."""
     return _head(_ARRAY, size)
@@ -142,6 +152,50 @@ def read_bytes_item(data: bytes | bytearray, position: int) -> memoryview:
         there = max(0, len(data) - start)
         raise ProtocolError(f"the payload says {size} bytes, {there} are there", close_code=UNDECODABLE)
     return memoryview(data)[start:]
+
+
+def leading_entries(data: Buffer) -> dict[str, int | str]:
+    """Return the entries with which the map at the beginning of ``data`` begins: those before the first value that is
+    neither a text nor an integer from 0 on. The rest of ``data`` is not looked at and may be anything. A text has at
+    most ``ENTRY_BYTES`` bytes. The result is empty if ``data`` begins with no map of definite length."""
+    found: dict[str, int | str] = {}
+    with suppress(IndexError, UnicodeDecodeError):
+        kind, entries, position = _read_head(data, 0)
+        for _ in range(entries if kind == _MAP else 0):
+            key, position = _read_scalar(data, position)
+            value, position = _read_scalar(data, position)
+            if type(key) is not str or value is None or key in found:
+                break
+            found[key] = value
+    return found
+
+
+def _read_scalar(data: Buffer, position: int) -> tuple[int | str | None, int]:
+    """Return the integer or text at ``position``, and the position after it; None for any other item, and for a text
+    of more than ``ENTRY_BYTES`` bytes. Raises ``IndexError`` if ``data`` ends before, ``UnicodeDecodeError`` for a
+    text that is none."""
+    kind, value, position = _read_head(data, position)
+    if kind == 0:
+        return value, position
+    if kind != _TEXT or value > ENTRY_BYTES:
+        return None, position
+    if position + value > len(data):
+        raise IndexError
+    return bytes(data[position : position + value]).decode(), position + value
+
+
+def _read_head(data: Buffer, position: int) -> tuple[int, int, int]:
+    """Return the major type (its three bits) and the value of the head at ``position``, and the position after it.
+    The major type of a malformed or indefinite head is -1. Raises ``IndexError`` if ``data`` ends before."""
+    first = data[position]
+    info = first & 31
+    if info > 27:
+        return -1, 0, position
+    width = 0 if info < 24 else 1 << (info - 24)
+    end = position + 1 + width
+    if end > len(data):
+        raise IndexError
+    return first & _KIND, int.from_bytes(data[position + 1 : end], "big") if width else info, end
 
 
 def _refuse_tag(*_: object) -> object:

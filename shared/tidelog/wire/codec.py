@@ -11,7 +11,8 @@ of a request or one-way message), ``id`` (the number of a request), ``re`` (the 
 belongs to), and, in an answer, ``error``.
 
 Everything that arrives is hostile until it is checked: strict CBOR first, then the fields (``wire/schema.py``).
-Unknown keys are ignored."""
+Unknown keys are ignored, or, in requests of a client that has asked for that, refused (``strict``). A message that
+cannot be decoded may still have an answer: ``wire/refused_messages.py``."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from tidelog.wire import messages
 from tidelog.wire.cbor import array_head, bytes_head, load_prefix, map_head, read_bytes_item
 from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import ErrorInfo, Message, Payload
-from tidelog.wire.schema import WIRE, malformed
+from tidelog.wire.schema import STRICT, WIRE, malformed
 
 Part = TypeVar("Part")
 _encoder, _decoder = WIRE.encoder, WIRE.decoder
@@ -127,11 +128,13 @@ def decode(
     *,
     answers: Callable[[int], type[Message] | None],
     limits: Limits = STRANGER,
+    strict: bool = False,
 ) -> Decoded:
     """Decode one whole WebSocket message. ``answers`` maps the number of a request of this end to the class of its
     answer, or to None if nothing waits for it. The payload of the result is a view of ``data``. Raises
-    ``ProtocolError`` if the bytes are no valid message or exceed ``limits``; its detail ``close_code`` is the
-    WebSocket close code for the peer."""
+    ``ProtocolError`` if the bytes are no valid message or exceed ``limits``, and with ``strict`` if a request or
+    one-way message has a key that this release does not know; the error's detail ``close_code`` is the WebSocket
+    close code for the peer."""
     header, position = load_prefix(data, limits.header_bytes, limits.header_items)
     if type(header) is not dict:
         raise malformed("the header is no map")
@@ -150,7 +153,8 @@ def decode(
         return Decoded(None, id, op=op)
     if (id is None) is not (cls.ANSWER is None):
         raise malformed(f"{op} {'needs an id' if id is None else 'takes no id'}")
-    return Decoded(_decoder(cls)(header, payload), id, op=op)
+    decoder = STRICT.decoder if strict else _decoder
+    return Decoded(decoder(cls)(header, payload), id, op=op)
 
 
 def payload_size(payload: Payload) -> int:

@@ -14,9 +14,9 @@ Theory. A session is *greeting*, then *open*, then *closed*.
   peer is answered ``OVERLOADED``.
 - Closed: every pending request has ended ``UNREACHABLE``; inputs do nothing.
 
-If the protocol has an answer to a fault of the peer (unknown op, forbidden op), the fault is answered. Every other
-fault closes the connection with a reason (``CloseLink``). An unknown one-way message is ignored, because the peer may
-be of a later release.
+If the protocol has an answer to a fault of the peer, the fault is answered: an unknown op, a forbidden op, a request
+that cannot be decoded and has a number (``refused_messages``). Every other fault closes the connection with a reason
+(``CloseLink``). An unknown one-way message is ignored, because the peer may be of a later release.
 
 The deadline kept for the pending requests is a lower bound: the earliest that was set since the last check. A tick
 that is too early costs one check of the pending requests, and happens at most once per timeout. So no heap has to be
@@ -30,12 +30,14 @@ from typing import Any
 
 from tidelog.errors import ProtocolError, TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire import codec
+from tidelog.wire.capabilities import STRICT
 from tidelog.wire.messages import Hello, Message, Payload, Prove, Welcome
 from tidelog.wire.proof import Prover
 from tidelog.wire.schema import CLOSE_PROTOCOL
 
 PROTOCOL_VERSION = 1
-"""Protocol version in ``hello`` and ``welcome``; it must be the same in both."""
+"""The one version of the protocol that this release speaks. A hello names a range of versions, the welcome the one
+that is spoken."""
 HELLO_TIMEOUT_S = 5.0
 SUBPROTOCOL = "tidelog.v1"
 MAX_MESSAGE_BYTES = 16 << 20
@@ -139,6 +141,8 @@ class Session:
         self._allowed_by_role = allowed
         self._allowed: frozenset[str] | None = frozenset()
         self._limits = codec.STRANGER if welcome else codec.ANSWERS
+        self._strict = False
+        """Whether requests of the peer with unknown keys are refused."""
         self._max_in_flight = max_in_flight
         self._pending: dict[int, _PendingCall] = {}
         self._owed: set[int] = set()
@@ -228,7 +232,10 @@ class Session:
         if self.closed:
             return []
         try:
-            decoded = codec.decode(data, answers=self._answer_class, limits=self._limits)
+            decoded = codec.decode(data, answers=self._answer_class, limits=self._limits, strict=self._strict)
+        except ProtocolError as error:
+            return self._refuse(data, error)
+        try:
             if self.peer is None:
                 return self._on_greeting(decoded)
             if decoded.re is not None:
@@ -236,6 +243,26 @@ class Session:
             return self._on_op(decoded)
         except ProtocolError as error:
             return self.fail(error)
+
+    def _refuse(self, data: bytes | bytearray, error: ProtocolError) -> list[Effect]:
+        """Return the effects for a message that cannot be decoded: the answer, if there is a number to answer to;
+        otherwise ``CloseLink``. A hello gets both."""
+        from tidelog.wire.refused_messages import RefusedRequest, refusal_of  # most processes never need it
+
+        refused = refusal_of(data, error, self._limits, strict=self._strict)
+        if refused is None or (self.peer is None and refused.op != Hello.OP):
+            return self.fail(error)
+        if self.peer is None and isinstance(refused, RefusedRequest):
+            return [Transmit(codec.encode_error(refused.id, refused.error)), *self.fail(error)]
+        if isinstance(refused, RefusedRequest):
+            if refused.id in self._owed:
+                return self.fail(_in_use(refused.id))
+            why = self._refuse_op(refused.op) or refused.error
+            return [Transmit(codec.encode_error(refused.id, why))]
+        if self._refuse_op(refused.op) is not None:
+            return self.fail(error)
+        acks = Transmit(*codec.encode(refused.acks))
+        return [acks] if refused.rest is None else [acks, Deliver(None, refused.rest)]
 
     def fail(self, error: ProtocolError) -> list[Effect]:
         """Return the effect that closes the link because the peer broke the protocol, with the close code in the
@@ -314,13 +341,18 @@ class Session:
         self._max_in_flight = welcome.max_in_flight
         self._allowed = None if self._allowed_by_role is None else self._allowed_by_role[hello.role]
         self._limits = codec.STRANGER if hello.role == CLIENT_ROLE else codec.SERVICE
+        self._strict = STRICT in hello.capabilities and STRICT in welcome.capabilities
         return self._open(hello)
 
     def _decide(self, hello: Hello, welcome: Callable[[Hello], Welcome | TidelogError]) -> Welcome | TidelogError:
         """Return the welcome or the refusal of a hello: check version, role and the dialed URL before ``welcome`` is
         asked."""
-        if hello.version != PROTOCOL_VERSION:
-            return refuse("UNSUPPORTED", f"this server speaks version {PROTOCOL_VERSION}, not {hello.version}")
+        lowest = hello.version if hello.version_min < 0 else hello.version_min
+        highest = hello.version if hello.version_max < 0 else hello.version_max
+        if not lowest <= PROTOCOL_VERSION <= highest:
+            asked = f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
+            text = f"this server speaks version {PROTOCOL_VERSION} of the protocol, not {asked}"
+            return refuse("UNSUPPORTED", text, version_min=PROTOCOL_VERSION, version_max=PROTOCOL_VERSION)
         if self._allowed_by_role is not None and hello.role not in self._allowed_by_role:
             return refuse("FORBIDDEN", f"this server takes no connections of role {hello.role!r}")
         refusal = None if self._prover is None else self._prover.refuse_hello(hello)
@@ -345,9 +377,9 @@ class Session:
         ``ProtocolError`` if the request's number is in use."""
         id = decoded.id
         if id is not None and id in self._owed:
-            raise ProtocolError(f"request id {id} is in use already")
-        if self._allowed is not None and decoded.op not in self._allowed and decoded.op in codec.OPS:
-            error = refuse("FORBIDDEN", f"{decoded.op} is not allowed to a {getattr(self.peer, 'role', 'peer')}")
+            raise _in_use(id)
+        error = self._refuse_op(decoded.op)
+        if error is not None:
             refused: list[Effect] = [] if decoded.message is None else [Denied(decoded.message, error)]
             if id is None:
                 return [*refused, CloseLink(POLICY_VIOLATION, error.message, error)]
@@ -358,10 +390,18 @@ class Session:
             return [Transmit(codec.encode_error(id, refuse("UNSUPPORTED", f"no such operation: {decoded.op[:64]}")))]
         if id is not None:
             if len(self._owed) >= self._max_in_flight:
-                error = refuse("OVERLOADED", f"more than {self._max_in_flight} requests in flight")
+                most = self._max_in_flight
+                error = refuse("OVERLOADED", f"more than {most} requests in flight", limit="requests", most=most)
                 return [Transmit(codec.encode_error(id, error))]
             self._owed.add(id)
         return [Deliver(id, decoded.message)]
+
+    def _refuse_op(self, op: str) -> TidelogError | None:
+        """Return ``FORBIDDEN`` for an operation that the peer's role may not ask for; None for any other, also one
+        that this release does not know."""
+        if self._allowed is None or op in self._allowed or op not in codec.OPS:
+            return None
+        return refuse("FORBIDDEN", f"{op} is not allowed to a {getattr(self.peer, 'role', 'peer')}")
 
     # --- time --------------------------------------------------------------------------------------------
 
@@ -385,3 +425,9 @@ class Session:
             del self._pending[id]
         self._earliest = min([p.deadline for p in self._pending.values()], default=None)
         return [Answered(p.token, TimedOut("no answer in time", unknown_outcome=True)) for _, p in late]
+
+
+def _in_use(id: int) -> ProtocolError:
+    """Return the ``ProtocolError`` for a request whose number another unanswered request has. The connection ends,
+    because nobody could tell the two answers apart."""
+    return ProtocolError(f"request id {id} is in use already")

@@ -26,10 +26,13 @@ A ``Schema`` says what differs between those that are written so:
     schema        unknown fields  left out           integers         error
     ============  ==============  =================  ===============  =========================
     ``WIRE``      ignored         every default      0 to 2**63 - 1   ``ProtocolError``
+    ``STRICT``    refused         every default      0 to 2**63 - 1   ``ProtocolError``
     ``STORED``    refused         ``later`` fields   any              ``ValueError``
     ============  ==============  =================  ===============  =========================
 
-``WIRE`` is for messages and their parts, which a peer sends. ``STORED`` is for what a server wrote and reads again
+``WIRE`` is for messages and their parts, which a peer sends. ``STRICT`` is for the requests of a client that has
+agreed on the capability ``strict`` with its gateway: a condition that this release does not know must not be passed
+over. ``STORED`` is for what a server wrote and reads again
 itself: snapshots of the metadata, records of ``__groups`` and ``__transactions``. A release that meets a field it
 does not know must not drop what it means, so it refuses. The commands of the metadata log and the metadata images
 have a schema of their own, beside what they are. In every schema a field that is absent has its default: an earlier
@@ -61,6 +64,13 @@ _Function = Callable[..., Any]
 _PLAIN = (str, int, bool, bytes)
 
 
+def unknown_keys(label: str, names: list[str]) -> ProtocolError:
+    """Return the ``ProtocolError`` for a map of a client with keys that this release does not know. Its code is
+    ``UNSUPPORTED``, and the detail ``key`` has the first of the keys. ``label``: the op or the part."""
+    text = f"{label} has no key {', '.join(names)[:200]}: it is misspelt, or belongs to another release"
+    return ProtocolError(text, code="UNSUPPORTED", key=names[0][:64], close_code=CLOSE_PROTOCOL)
+
+
 def malformed(text: str) -> ProtocolError:
     """Return the ``ProtocolError`` for a peer's bytes that are CBOR but not a message of the protocol. Its WebSocket
     close code is 1002."""
@@ -81,7 +91,8 @@ class Schema:
     bounds_integers: bool
     """Whether an integer must be 0 to ``MAX_INT``, or -1 if that is its default."""
     has_header: bool = False
-    """Whether messages have ``op``, ``id`` and ``re`` beside their fields, and their payload after the map."""
+    """Whether messages have ``op``, ``id`` and ``re`` beside their fields, and their payload after the map. An absent
+    field without a default that may be null is null then."""
     _encoders: dict[Any, _Function] = field(default_factory=dict, repr=False)
     _decoders: dict[Any, _Function] = field(default_factory=dict, repr=False)
 
@@ -116,6 +127,7 @@ class Schema:
 
 
 WIRE = Schema(malformed, lambda cls, field: True, ignores_unknown=True, bounds_integers=True, has_header=True)
+STRICT = Schema(malformed, lambda cls, field: True, ignores_unknown=False, bounds_integers=True, has_header=True)
 STORED = Schema(ValueError, lambda cls, field: is_later(field), ignores_unknown=False, bounds_integers=False)
 
 
@@ -236,7 +248,7 @@ def _compile_decoder(cls: Any, schema: Schema) -> _Function:
             counted += 1
             if optional_of(hint) is None:
                 required.append(f"    {v} = get({one.name!r})")
-            elif schema.ignores_unknown:
+            elif schema.ignores_unknown or schema.has_header:
                 may_be_absent = True  # which means None
                 required.append(f"    {v} = get({one.name!r})")
             else:
@@ -251,15 +263,21 @@ def _compile_decoder(cls: Any, schema: Schema) -> _Function:
             optional += _decode_lines(v, hint, lowest_of(one), stands_for, names, schema)
             defaults.append(name + ("{}" if typing.get_origin(hint) is dict else stands_for))
     lines = ["    if type(m) is not dict: diagnose(cls, m, payload)", "    get = m.get", *required]
-    if not schema.ignores_unknown:
-        names["fields"] = frozenset(one.name for one, _ in known)
-        lines.append("    if not m.keys() <= fields: diagnose(cls, m, payload)")
     if not takes_payload and is_message:
         lines.append("    if payload is not None: diagnose(cls, m, payload)")
-    if not may_be_absent:
+    if not may_be_absent:  # with as many keys as are required there is no room for others
         lines.append(f"    if len(m) == {counted}: return cls({', '.join(defaults)})")
+    if not schema.ignores_unknown:
+        names["fields"] = _names_of(cls, schema)
+        lines.append("    if not m.keys() <= fields: diagnose(cls, m, payload)")
     lines = ["def decode(m, payload=None):", *lines, *optional, f"    return cls({', '.join(arguments)})"]
     return _build(lines, names, "decode")
+
+
+def _names_of(cls: type, schema: Schema) -> frozenset[str]:
+    """Return the keys that the map of a class may have: its fields, and ``RESERVED`` in the header of a message."""
+    names = {one.name for one, hint in typed_fields(cls) if not (schema.has_header and is_payload(hint))}
+    return frozenset(names | RESERVED if schema.has_header and issubclass(cls, Message) else names)
 
 
 def _decode_lines(v: str, hint: Any, lowest: int, default: str, names: dict[str, Any], schema: Schema) -> list[str]:
@@ -383,7 +401,9 @@ def _unbounded_items_of(value: object, kind: type) -> tuple[Any, ...] | None:
 
 
 def _build(lines: list[str], names: dict[str, Any], name: str) -> _Function:
-    exec("\n".join(lines), names)
+    """Define the function ``name`` from lines of source, and return it. The source is compiled first: where Ctrl-C
+    interrupts ``exec`` of a text, Python later ends the process by SIGINT, even if the program has caught it."""
+    exec(compile("\n".join(lines), __name__, "exec"), names)
     made: _Function = names[name]
     return made
 
@@ -400,8 +420,10 @@ def _diagnose(schema: Schema, cls: Any, m: object, payload: object) -> None:
     if type(m) is not dict:
         raise schema.error(f"{label}: not a map")
     known = [(one, hint) for one, hint in typed_fields(cls) if not (schema.has_header and is_payload(hint))]
-    names = [one.name for one, _ in known]
-    if not schema.ignores_unknown and (unknown := [str(name) for name in m if name not in names]):
+    allowed = _names_of(cls, schema)
+    if not schema.ignores_unknown and (unknown := [str(name) for name in m if name not in allowed]):
+        if schema.has_header:
+            raise unknown_keys(label, unknown)
         raise schema.error(f"{label} has no {', '.join(unknown)}: a later release wrote it; upgrade this one")
     missing = [one.name for one, _ in known if one.name not in m and default_of(one) is MISSING]
     if missing:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,18 +33,14 @@ class Query:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._attempts = count(1)
 
     def _writer(self) -> TidelogStreamWriter:
         return TidelogStreamWriter(parse({"gateway": self._url, "topic": "orders"}, streaming=True))
 
     async def write(self, batch: int, task: int, *values: str) -> Written:
         """An attempt of a task."""
-        attempt = next(self._attempts)
         properties = {sink.QUERY_ID: "query", sink.BATCH_ID: str(batch)}
-        TASK.set(
-            SimpleNamespace(partitionId=lambda: task, taskAttemptId=lambda: attempt, getLocalProperty=properties.get)
-        )
+        TASK.set(SimpleNamespace(partitionId=lambda: task, getLocalProperty=properties.get))
         rows = [pa.RecordBatch.from_pydict({"value": list(values)})] if values else []
         written = await trio.to_thread.run_sync(self._writer().write, iter(rows))
         assert isinstance(written, Written)
@@ -105,7 +100,7 @@ async def test_a_batch_that_fails_is_never_seen(stage: tuple[Query, Log]) -> Non
     query, log = stage
     done = await query.write(0, 0, "a")
     await query.abort(0, done, None)
-    with pytest.raises(SourceError, match=r"\[TIDELOG_NOT_WRITTEN\] not prepared, or not any more: 0-0-1"):
+    with pytest.raises(SourceError, match=r"\[TIDELOG_NOT_WRITTEN\] not prepared, or not any more: owner=query/0-0-"):
         await query.commit(0, done)
     await query.commit(0, done := await query.write(0, 0, "b"))
     await query.abort(0, done)  # does nothing to what is committed

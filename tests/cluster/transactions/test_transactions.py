@@ -176,6 +176,30 @@ async def test_commands_list_open_transactions_and_end_them(tmp_path: Path) -> N
             assert "has no transactions" in await command("transactions", "describe", "nobody")
 
 
+async def test_a_staged_transaction_is_renewed_and_committed_for_its_owner_only(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
+        await log.topics.create("facts", partitions=1, replication_factor=3)
+
+        async def expires_ms() -> int:
+            (found,) = (await log.transactions.describe("etl")).transactions
+            return found.until_ms
+
+        async with log.stage("etl", owner="first") as tx:
+            await tx.send("facts", b"kept")
+            before = await expires_ms()
+            while await expires_ms() == before:
+                await tx.renew()
+            assert await expires_ms() > before
+        assert await log.commit("etl", 0, [tx.id])
+        async with log.stage("etl", owner="second") as other:
+            await other.send("facts", b"refused")
+        with pytest.raises(TidelogError, match="application etl belongs to first, not to second") as caught:
+            await log.commit("etl", 0, [other.id])
+        assert caught.value.detail["owner"] == "first"
+        with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
+            await tx.renew()
+
+
 def blocking(url: str) -> None:
     with tidelog.sync.connect(url) as log:
         with log.transaction(APP) as tx:

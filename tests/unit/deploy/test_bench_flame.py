@@ -53,12 +53,10 @@ def test_the_part_of_a_frame_follows_from_its_file(frame: str, part: str) -> Non
 
 
 def test_the_line_that_gives_frames_to_the_kernel_is_the_kernels() -> None:
-    source = (SHARED / "tidelog" / "net" / "websocket" / "frame_stream.py").read_text().splitlines()
+    source = (SHARED / "tidelog" / "net" / "direct_socket.py").read_text().splitlines()
     lines = [number for number, text in enumerate(source, 1) if "os.writev" in text]
     assert lines
-    assert {part_of((f"send_now (tidelog/net/websocket/frame_stream.py:{number})",)) for number in lines} == {
-        "kernel: sockets"
-    }
+    assert {part_of((f"write (tidelog/net/direct_socket.py:{number})",)) for number in lines} == {"kernel: sockets"}
 
 
 def test_boxes_are_as_wide_as_their_share() -> None:

@@ -198,6 +198,13 @@ def test_they_find_each_other() -> None:
             assert config.advertised_url == addresses[name]
 
 
+def test_clients_of_this_machine_are_told_of_both_gateways_by_their_published_ports() -> None:
+    for service in composed().values():
+        if role(service) == "gateway":
+            published = service["ports"][0].rpartition(":")[0]
+            assert configured("gateway", all_settings(service)).advertised_url == f"ws://{published}"
+
+
 def test_every_service_that_keeps_data_has_a_volume_of_its_own() -> None:
     volumes = documents(COMPOSE)[0]["volumes"]
     kept = {name: s["volumes"] for name, s in composed().items() if role(s) != "gateway"}

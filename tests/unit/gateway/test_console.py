@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import re
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
 import tidelog_gateway.console as console
-from tidelog.net.http_pages import answer
+from tidelog.net.http_pages import NO_ORIGINS, answer
+from tidelog.net.origins import Origins
 
 STATIC = Path(console.__file__).parent / "static"
-OWN = sorted(STATIC.glob("*.*"))
+OTHERS = {"client", "vendor"}
+OWN = sorted(
+    path for folder in ("*.*", "*/*.*") for path in STATIC.glob(folder) if not OTHERS & {path.parent.name, path.name}
+)
 PAGES = console.console_pages()
+FOLDER = next(path for path in PAGES if path.endswith("/app.js")).removesuffix("app.js")
+"""The path of all files but ``index.html``."""
+CLIENT = Path(__file__).resolve().parents[3] / "shared" / "js"
+FOR_NODE = "client/src/net/node-websocket.js"
 LINES = 400
 VENDORED = {"fzstd.js": "1a901fc5a58c349bbdb4f2aa1e688637ef56891ec58243a9f0cd863166b0d2a4"}
 """What others published: the SHA-256 of each file."""
 
 
-def get(path: str) -> str:
-    reply = answer(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), PAGES)
+def get(path: str, headers: str = "", origins: Origins = NO_ORIGINS) -> str:
+    reply = answer(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode(), PAGES, origins)
     assert reply is not None
     return reply.decode()
 
@@ -39,12 +48,44 @@ def test_the_headers_of_the_page_forbid_browsers_to_load_anything_else() -> None
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_files_name_only_what_is_served_here(path: Path) -> None:
-    text = path.read_text()
-    assert not re.search(r"""["'(]https?://(?!www\.w3\.org/)""", text)
-    named = re.findall(r"""(?:from|import) ["']([^"']+)["']|(?:href|src)="([^"#]+)\"""", text)
-    for target in (one or other for one, other in named):
-        assert urljoin(f"/console/{path.name}", target) in PAGES, f"{path.name} needs {target}"
+def test_no_file_names_another_host(path: Path) -> None:
+    assert not re.search(r"""["'(]https?://(?!www\.w3\.org/)""", path.read_text())
+
+
+def test_the_page_names_all_files_that_are_served() -> None:
+    linked = [urljoin("/console/", path) for path in re.findall(r'(?:href|src)="([^"#]+)"', get("/console/"))]
+    assert set(linked) == {path for path in PAGES if path.startswith(FOLDER)} and len(linked) == 3
+
+
+def test_the_client_is_in_the_script_as_a_whole() -> None:
+    modules = {f"client/{path.relative_to(CLIENT)}" for path in CLIENT.glob("src/**/*.js")} - {FOR_NODE}
+    found = re.findall(r"^// (client/\S+)$", PAGES[f"{FOLDER}app.js"]("").body.decode(), re.MULTILINE)
+    assert sorted(found) == sorted(modules | {"client/tidelog.js"})
+
+
+def test_the_client_alone_is_one_module_for_pages_whose_origin_may_connect() -> None:
+    admitted = Origins(allowed=("https://app.example",))
+    script = get(console.CLIENT, "Origin: https://app.example\r\n", admitted)
+    assert "\r\naccess-control-allow-origin: https://app.example\r\n" in script and "\r\nvary: origin\r\n" in script
+    assert re.search(r"^export const \{.*\bconnect\b.*\} = module\d+;$", script, re.MULTILINE)
+    for other in ("", "Origin: https://evil.example\r\n"):
+        assert "access-control" not in get(console.CLIENT, other, admitted)
+    assert "access-control" not in get("/console/", "Origin: https://app.example\r\n", admitted)
+
+
+def test_files_are_kept_by_browsers_and_the_page_is_not() -> None:
+    assert "\r\ncache-control: no-cache\r\n" in get("/console/")
+    kept = "\r\ncache-control: public, max-age=31536000, immutable\r\n"
+    assert all(kept in get(path) for path in (f"{FOLDER}app.js", f"{FOLDER}console.css", f"{FOLDER}icon.svg"))
+
+
+def test_a_change_of_any_file_changes_the_paths_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(STATIC, tmp_path / "static", symlinks=False)
+    monkeypatch.setattr(console, "_FILES", tmp_path / "static")
+    assert set(console.console_pages.__wrapped__()) == set(PAGES)
+    with (tmp_path / "static" / "page" / "dom.js").open("a") as file:
+        file.write("// more\n")
+    assert f"{FOLDER}app.js" not in console.console_pages.__wrapped__()
 
 
 @pytest.mark.parametrize("path", [path for path in OWN if path.suffix == ".js"], ids=lambda path: path.name)
@@ -54,16 +95,9 @@ def test_nothing_is_ever_made_html_and_modules_are_short_enough_to_read(path: Pa
     assert len(text.splitlines()) <= LINES
 
 
-def test_the_client_is_served_whole() -> None:
-    shared = Path(__file__).resolve().parents[3] / "shared" / "js"
-    served = {path.removeprefix("/console/client/") for path in PAGES if path.startswith("/console/client/")}
-    assert served == {"tidelog.js", *(str(path.relative_to(shared)) for path in shared.glob("src/**/*.js"))}
-
-
-def test_what_others_wrote_is_served_as_they_published_it() -> None:
+def test_the_work_of_others_is_as_they_published_it() -> None:
     vendored = {path.name: sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").glob("*.js")}
     assert vendored == VENDORED
-    assert set(VENDORED) == {path.rpartition("/")[2] for path in PAGES if path.startswith("/console/vendor/")}
 
 
 def luminance(colour: str) -> float:

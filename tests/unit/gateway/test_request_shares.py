@@ -15,7 +15,7 @@ from tidelog.net.link import PROTOCOL_VERSION, Link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Done, Hello, Message
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, MAX_CALLS, Answered, GatewayShell
+from tidelog_gateway.shell import MAX_CALLS, Answered, GatewayShell
 
 NUMBERS = count(1)
 
@@ -57,15 +57,6 @@ async def gateway() -> AsyncIterator[Bench]:
     async with trio.open_nursery() as nursery:
         settings = RouterSettings(), SubscriptionSettings()
         yield Bench(GatewayShell(WebSocketTransport(), hello, [], *settings, trio.current_time, nursery))
-
-
-async def test_a_connection_has_so_many_requests() -> None:
-    async with gateway() as bench:
-        ann = bench.connect("ann")
-        begun = bench.begin(ann, 1000, is_call=False)
-        assert len(begun) == CLIENT_MAX_REQUESTS
-        begun[0](Done())
-        assert len(bench.begin(ann, 10, is_call=False)) == 1
 
 
 async def test_a_principal_with_many_connections_leaves_room_for_others() -> None:

@@ -176,8 +176,10 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """Of every command that asks a gateway."""
 LOCAL = {
-    *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "pipeline run", "capture show"),
-    *("controllers rescue", "verify check", "help", "import kafka"),
+    *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "capture show"),
+    *(f"pipeline {word}" for word in ("check", "graph", "run", "try")),
+    *("table compact", "table expire"),
+    *("controllers rescue", "verify check", "help", "import kafka", "conformance"),
     *(f"context {word}" for word in ("add", "list", "remove", "show", "use")),
     *(f"cluster {word}" for word in ("up", "down", "end", "kill", "pause", "restart", "resume", "status")),
 }

@@ -6,4 +6,5 @@ Start at ``active/leader_replacement.py``: when a leader is replaced that others
 rebalance, ``slow_servers.py`` remembers who lags, ``server_ranks.py`` how fit each server is to lead.
 ``timeline_writer.py``, ``timeline_records.py`` and ``timeline_topic.py`` write what happened to ``__timeline``,
 ``refusal_log.py`` gathers what was refused.
+``gateway_directory.py`` keeps the URLs of the gateways, of which clients are told.
 """

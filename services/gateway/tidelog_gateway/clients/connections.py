@@ -14,8 +14,6 @@ from functools import partial
 import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
-from tidelog.net.link import Link
-from tidelog.net.transport import Connection
 from tidelog.sansio.counters import count
 from tidelog.wire.messages import (
     AbortStaged,
@@ -44,13 +42,14 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.client_faults import do_all
+from tidelog_gateway.client_link import AcceptedEnd, ClientLink
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, RepeatedLines
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.requests import KINDS, ClientRequests
-from tidelog_gateway.rights.authorizer import Authorizer, ClientIdentity
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.permissions import ADMIN, BY_ID
 from tidelog_gateway.rights.text_check import fault_of_texts
@@ -110,6 +109,11 @@ class ClientView:
         is one. An empty tuple if rules are not enforced."""
         return self.authorizer.spared(self.principal)
 
+    @property
+    def enforced(self) -> AuthorizerSettings:
+        """Return which of authentication and authorization this gateway enforces."""
+        return self.authorizer.settings
+
     def seen(self, answer: Message) -> Message:
         """Return an answer without the topics, positions and principals that the client may not know of. If rules are
         not enforced, return the answer unchanged."""
@@ -163,7 +167,7 @@ class ClientConnections:
         self._wall_ms = wall_ms
         self._level = 0
         """Feature level with which the authorizer was updated last."""
-        self._clients: dict[Link, ClientIdentity] = {}
+        self._clients: dict[ClientLink, ClientIdentity] = {}
         self._addresses: Counter[str] = Counter()
         """Number of connections from each address."""
         self._failures, self._refusals = RepeatedLines(), RepeatedLines()
@@ -179,7 +183,7 @@ class ClientConnections:
         self._recheck = trio.Event()
         self._log = structlog.get_logger()
 
-    def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
+    def authenticate(self, hello: Hello, connection: AcceptedEnd) -> TidelogError | None:
         """Decide whether a connecting client is accepted. Return None if it is, and remember its identity for
         ``on_open``; otherwise return the error with which it is refused. The connections of gateway and address are
         counted before the token or certificate is checked, since that is cheap. A refusal is logged, at most once a
@@ -236,7 +240,7 @@ class ClientConnections:
             return refuse("OVERLOADED", f"address_max_connections = {share} of that address are connected")
         return self._drain.refuse_new()
 
-    def on_open(self, link: Link) -> None:
+    def on_open(self, link: ClientLink) -> None:
         """Register the link of the client that ``authenticate`` has accepted in the same turn of the event loop, with
         the quotas, the transactions and the shell. The login is audited if ``audit_logins`` is set. If the client's
         token expires before the next check, ``run`` checks earlier."""
@@ -254,7 +258,11 @@ class ClientConnections:
         if 0 <= self._authorizer.expiry_ms(client) < self._next_check_ms:
             self._recheck.set()
 
-    def on_close(self, link: Link) -> None:
+    def principal_of(self, link: ClientLink) -> str:
+        """Return the principal of a registered client. Raises ``KeyError`` for a link that has closed."""
+        return self._clients[link].principal
+
+    def on_close(self, link: ClientLink) -> None:
         """Forget a client whose link has closed, here and in the quotas, the transactions, the shell and the
         requests. If one of these fails, the others are called all the same, and its exception is raised afterwards.
         """
@@ -265,7 +273,7 @@ class ClientConnections:
             partial(self._transactions.on_link_closed, link.source), *(partial(part.on_close, link) for part in parts)
         )
 
-    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+    def on_message(self, link: ClientLink, id: int | None, message: Message) -> None:
         """Check a client's message against its quota, its texts and the client's rights, and pass it on to the shell
         or the requests; tickets of producers are answered here. Raises the refusal as ``TidelogError``, but refuses
         the batches of a ``Produce`` one by one with acks. A one-way message with malformed texts closes the link."""
@@ -313,14 +321,14 @@ class ClientConnections:
         else:
             self._shell.on_message(link, id, message)
 
-    def _is_audited(self, link: Link, message: Message) -> bool:
+    def _is_audited(self, link: ClientLink, message: Message) -> bool:
         """Return whether a request that needs few rights is audited, since it may affect others: it sets a group's
         positions from outside, removes a member, ends another connection's transaction, or fences its producer."""
         if isinstance(message, EndTransaction | PrepareTransaction):
             return not self._transactions.has(link.source, message)
         return isinstance(message, AFFECTS_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
 
-    def _check(self, link: Link, principal: str, message: Message) -> None:
+    def _check(self, link: ClientLink, principal: str, message: Message) -> None:
         """Return if the client has the right to what its message asks for. Otherwise queue an audit event and raise
         the refusal: ``FORBIDDEN``, ``UNKNOWN_TOPIC`` or ``NOT_REPLICA``."""
         if message.OP in BY_ID:
@@ -336,7 +344,7 @@ class ClientConnections:
             self._on_denied(link, principal, message.OP, refusal)
             raise refusal
 
-    def _on_denied(self, link: Link, principal: str, op: str, refusal: TidelogError) -> None:
+    def _on_denied(self, link: ClientLink, principal: str, op: str, refusal: TidelogError) -> None:
         self._audit.on_failure("denied", {"principal": principal, "remote": link.remote}, op, refusal)
 
     def _refuse_topic(self, principal: str, op: str, topic_id: str, partition: int) -> TidelogError | None:
@@ -366,7 +374,9 @@ class ClientConnections:
         text = f"{message.node} has no copy of {message.topic_id}/{message.partition}"
         return refuse("NOT_REPLICA", text)
 
-    def _accepted_parts(self, link: Link, principal: str, message: Produce, wait: TidelogError | None) -> Produce:
+    def _accepted_parts(
+        self, link: ClientLink, principal: str, message: Produce, wait: TidelogError | None
+    ) -> Produce:
         """Return a ``Produce`` without its refused batches: those that the client has no right to, and all of them if
         ``wait`` is an error (quota used up, or draining). An ack with the error is sent for each refused batch at
         once, and the first refusal by rights is audited. Returns the message itself if no batch is refused."""
@@ -442,7 +452,7 @@ class ClientConnections:
         topic = self._shell.cluster.topic(topic_id)
         return topic is None or self._authorizer.may(client.principal, "read", f"topic:{topic.name}")
 
-    def _disconnect(self, link: Link, client: ClientIdentity, reason: str) -> None:
+    def _disconnect(self, link: ClientLink, client: ClientIdentity, reason: str) -> None:
         self._log.info("client_sent_away", remote=link.remote, principal=client.principal, reason=reason)
         link.close(POLICY_VIOLATION, reason)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
-from tidelog.net.link import GOING_AWAY, Link
+from tidelog.net.link import GOING_AWAY
 
+from tidelog_gateway.client_link import ClientLink
 from tidelog_gateway.shell import GatewayShell
 
 
@@ -45,7 +46,7 @@ class Drain:
             await link.wait_closed()
         self._log.info("left")
 
-    def _close_if_settled(self, link: Link) -> None:
+    def _close_if_settled(self, link: ClientLink) -> None:
         """Close a client's link (going away) if draining has begun and no batch or request of the client is
         unanswered."""
         if self.begun.is_set() and not self._shell.owes(link):

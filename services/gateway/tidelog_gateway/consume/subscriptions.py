@@ -33,8 +33,8 @@ The number of waits is bounded and shared fairly: a subscription that gets none 
 - ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UNKNOWN_TOPIC`` and every other final error end the subscription with
   a delivery that carries it: where to go on is the client's decision (KIP-320), never a silent reset.
 - A slow client stalls only itself: it gives no credit, takes part in no read, and reads for itself when the tail has
-  moved on. Credit is cut to ``credit_max_bytes``, so that no client can make the gateway hold more for it; since
-  credit comes back with what the client consumes, cutting never stalls it.
+  moved on. Credit is cut to ``credit_max_bytes``, so that no client can make the gateway hold more for it. The
+  welcome announces that limit (``credit_bytes``): a client that counts on more than is kept would wait for ever.
 """
 
 from __future__ import annotations

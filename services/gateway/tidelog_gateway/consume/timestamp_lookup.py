@@ -57,7 +57,7 @@ async def _search(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> 
     assert isinstance(answer, OffsetAnswer)
     if not 0 <= answer.timestamp_ms < asked.timestamp_ms:
         return answer
-    offset, max_bytes = answer.offset, 1
+    offset, last_epoch, max_bytes = answer.offset, answer.leader_epoch, 1
     while True:
         read = Read(asked.topic_id, asked.partition, offset, max_bytes=max_bytes, isolation=asked.isolation)
         batches = await _ask(ask_leader, read, deadline)
@@ -65,26 +65,30 @@ async def _search(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> 
         payload = payload_view(batches.payload)
         if not len(payload):
             return await _ask(ask_leader, replace(asked, at="latest", timestamp_ms=-1), deadline)
-        found = await trio.to_thread.run_sync(first_since, payload, offset, asked.timestamp_ms)
-        if isinstance(found, OffsetAnswer):
-            return found
-        offset, max_bytes = found, READ_BYTES
+        found, place = await trio.to_thread.run_sync(first_since, payload, offset, last_epoch, asked.timestamp_ms)
+        if found:
+            return place
+        offset, last_epoch, max_bytes = place.offset, place.leader_epoch, READ_BYTES
 
 
-def first_since(payload: Buffer, offset: int, timestamp_ms: int) -> OffsetAnswer | int:
-    """Return the first record in ``payload`` (whole batches) whose offset is at least ``offset`` and whose timestamp
-    is at least ``timestamp_ms``, as an ``OffsetAnswer``. If there is none, return the offset after the batches. A
-    batch that cannot be decoded ends the search: the answer is then its first offset, but not below ``offset``."""
+def first_since(payload: Buffer, offset: int, last_epoch: int, timestamp_ms: int) -> tuple[bool, OffsetAnswer]:
+    """Find the first record in ``payload`` (whole batches) whose offset is at least ``offset`` and whose timestamp is
+    at least ``timestamp_ms``. Return whether there is one, and the answer: its offset and timestamp, and the leader
+    epoch of the record before it; if there is none, the position after the batches. ``last_epoch``: leader epoch of
+    the record before the payload. A batch that cannot be decoded ends the search: the answer is then its first
+    offset, but not below ``offset``."""
     for header, batch in split(payload):
         try:
             records = decode_batch(batch)
         except CorruptBatch:
-            return OffsetAnswer(max(offset, header.base_offset), header.leader_epoch)
+            inside = offset > header.base_offset
+            return True, OffsetAnswer(max(offset, header.base_offset), header.leader_epoch if inside else last_epoch)
         for record in records:
             if record.offset >= offset and record.timestamp_ms >= timestamp_ms:
-                return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
-        offset = max(offset, header.end_offset)
-    return offset
+                epoch = header.leader_epoch if record.offset > header.base_offset else last_epoch
+                return True, OffsetAnswer(record.offset, epoch, record.timestamp_ms)
+        offset, last_epoch = max(offset, header.end_offset), header.leader_epoch
+    return False, OffsetAnswer(offset, last_epoch)
 
 
 async def _ask(ask_leader: AskLeader, message: Read | ListOffset, deadline: float) -> Message:

@@ -12,24 +12,29 @@ from collections.abc import Callable
 
 import trio
 from tidelog.errors import TidelogError
-from tidelog.net.link import Link
 from tidelog.types import Quota
 from tidelog.wire.codec import payload_size
 from tidelog.wire.messages import (
+    AppendStream,
+    CreateStream,
     Credit,
     Message,
     Produce,
     Read,
     ReadCopy,
+    ReadStream,
     ReleaseProducer,
     Subscribe,
     Unsubscribe,
     UseProducer,
 )
 
+from tidelog_gateway.client_link import ClientLink
 from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.quotas import Quotas
 
+BRINGING = (Produce, CreateStream, AppendStream)
+"""Messages whose payload counts as received bytes."""
 MAX_HELD = 10_000
 """Most subscriptions of one link for which credit is held back; no client has more open."""
 FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
@@ -46,16 +51,16 @@ class QuotaEnforcer:
     def __init__(
         self,
         clock: Callable[[], float],
-        on_credit: Callable[[Link, Credit], None],
+        on_credit: Callable[[ClientLink, Credit], None],
         most_connections: int = sys.maxsize,
     ) -> None:
         self._quotas = Quotas(most_connections)
         self._clock = clock
         self._on_credit = on_credit
-        self._principals: dict[Link, str] = {}
-        self._sent: dict[Link, int] = {}
+        self._principals: dict[ClientLink, str] = {}
+        self._sent: dict[ClientLink, int] = {}
         """By link: how many of the bytes sent over it were charged already."""
-        self._held: dict[Link, tuple[float, dict[int, int]]] = {}
+        self._held: dict[ClientLink, tuple[float, dict[int, int]]] = {}
         """Credit that is held back: when to give it (seconds), and the bytes for each subscription."""
         self._wake = trio.Event()
 
@@ -76,13 +81,13 @@ class QuotaEnforcer:
         principals, allows; None if it may open another. Counts nothing."""
         return self._quotas.refuse_connection(principal)
 
-    def on_open(self, link: Link, principal: str) -> None:
+    def on_open(self, link: ClientLink, principal: str) -> None:
         """Count an accepted connection for ``principal``, and charge the bytes that are sent over it from now on."""
         self._quotas.on_open(principal)
         self._principals[link] = principal
         self._sent[link] = link.sent_bytes
 
-    def on_close(self, link: Link) -> None:
+    def on_close(self, link: ClientLink) -> None:
         """Forget a closed connection and count it no more. The bytes sent over it are charged to its principal, and
         the credit held back for it is dropped. Raises ``KeyError`` for an unknown link."""
         principal = self._principals.pop(link)
@@ -91,9 +96,9 @@ class QuotaEnforcer:
         self._count_sent(link, principal, self._clock())
         del self._sent[link]
 
-    def refuse_over_quota(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
+    def refuse_over_quota(self, link: ClientLink, message: Message, topics: int = 0) -> TidelogError | None:
         """Charge a client's message to the quotas of its principal and return None, or return ``QUOTA_EXCEEDED`` with
-        the time to wait if one of them is used up: that of requests, of received bytes (for a ``Produce``) or of sent
+        the time to wait if one of them is used up: that of requests, of received bytes (for ``BRINGING``) or of sent
         bytes (for reads and subscriptions). A refused message is not charged. Messages listed in ``FREE``, and those
         of principals without a quota, are neither charged nor refused. ``topics``: the number of topics of the
         cluster."""
@@ -103,14 +108,14 @@ class QuotaEnforcer:
         now = self._clock()
         self._count_sent(link, principal, now)
         rates = ["requests_s"]
-        if isinstance(message, Produce):
+        if isinstance(message, BRINGING):
             rates.append("bytes_in_s")
-        elif isinstance(message, Read | ReadCopy | Subscribe):
+        elif isinstance(message, Read | ReadCopy | ReadStream | Subscribe):
             rates.append("bytes_out_s")
         refusal = self._quotas.refuse_over_quota(principal, rates, now)
         if refusal is None:
             self._quotas.spend(principal, "requests_s", cost_of(message, topics), now)
-            if isinstance(message, Produce):
+            if isinstance(message, BRINGING):
                 self._quotas.spend(principal, "bytes_in_s", payload_size(message.payload), now)
         return refusal
 
@@ -119,7 +124,7 @@ class QuotaEnforcer:
         copy for a client. Does nothing if the principal has no such quota."""
         self._quotas.spend(principal, "bytes_out_s", size, self._clock())
 
-    def holds_back(self, link: Link, credit: Credit) -> bool:
+    def holds_back(self, link: ClientLink, credit: Credit) -> bool:
         """Return True if the principal of the link has used up its quota of sent bytes; the credit is then held back,
         and ``run`` gives it when the pause is over. Return False otherwise: the caller gives the credit now. While
         credit of ``MAX_HELD`` subscriptions is held back for a link, that of further ones is dropped."""
@@ -137,7 +142,7 @@ class QuotaEnforcer:
         self._wake.set()
         return True
 
-    def _count_sent(self, link: Link, principal: str, now: float) -> None:
+    def _count_sent(self, link: ClientLink, principal: str, now: float) -> None:
         """Charge the bytes that were sent over the link since the last call to its principal."""
         sent = link.sent_bytes
         self._quotas.spend(principal, "bytes_out_s", sent - self._sent[link], now)

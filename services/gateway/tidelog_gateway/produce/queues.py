@@ -59,8 +59,6 @@ class QueuedBatch:
     """Server and leader epoch of the try in flight."""
     doubt: int = -1
     """Last leader epoch in which a try ended with an unknown outcome; -1: no try did."""
-    repeated: bool = False
-    """The gateway has sent this batch more than once, or will do so."""
     last_error: ErrorInfo | None = None
     is_unchecked: bool = False
     """The body was not checked yet: neither this batch nor those behind it in its queue are sent."""
@@ -107,10 +105,9 @@ class ProduceQueue:
         return all(other.arrival > queued.arrival for other in self.sent.values())
 
     def put_back(self, queued: QueuedBatch) -> None:
-        """Insert a batch whose try was refused or withdrawn among the waiting batches, in order of arrival, and mark
-        it as repeated. Nothing is sent."""
+        """Insert a batch whose try was refused or withdrawn among the waiting batches, in order of arrival. Nothing
+        is sent."""
         queued.attempt = 0
-        queued.repeated = True
         if not self.waiting or queued.arrival > self.waiting[-1].arrival:
             self.waiting.append(queued)
         else:

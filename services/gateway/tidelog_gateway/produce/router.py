@@ -18,8 +18,9 @@ the metadata names, so that a leader of another epoch refuses it, and it is *set
 - Authority: a batch under a producer id is taken only from a connection that holds the id at that epoch
   (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the queue waits in the gateway, where waiting delays
-  no follower); bytes held per client and in all, which principals share fairly (beyond: ``OVERLOADED``, nothing is
-  queued).
+  no follower); bytes and batches held per client, which its welcome announces, and bytes in all, which principals
+  share fairly (beyond: ``OVERLOADED``, nothing is queued). The gateway goes on receiving from such a client: its
+  heartbeats and credits come over the same connection.
 - Deferred checks: the body of a batch that decompresses to much may be checked later (``check``). The batch keeps its
   place in its queue, its bytes count and its timeout runs. Neither the batch nor those behind it are sent before.
 - Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A queue whose
@@ -28,7 +29,8 @@ the metadata names, so that a leader of another epoch refuses it, and it is *set
 - Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a queue are unsettled (beyond:
   ``OVERLOADED``, nothing is queued). The leader remembers that many batches. So the gateway may repeat all of them,
   after a lost link or under another leader, and the leader recognises each copy. ``duplicate`` of an ack means that
-  the client has sent the batch more than once; it is not set where only the gateway has.
+  the batch was in the log before. It is not set where an earlier try of the gateway itself may have written it, that
+  is, where one had an unknown outcome. A try that was refused has written nothing.
 
 Inputs only record what happened; ``flush`` returns what is to be sent. The shell calls ``flush`` once per turn, so
 that messages are merged: batches of many clients for one leader travel in one ``Produce``, acks of one client in one
@@ -115,6 +117,7 @@ class Router:
         self._acks = AckAccumulator()
         self.counts = RouterCounts(errors=self._acks.errors)
         self.held: dict[int, int] = {}  # bytes by client; a client without an unsettled batch is absent
+        self._held_batches: dict[int, int] = {}  # batches by client, likewise
         self._held = FairShare(settings.total_max_bytes, reserved=True)
         self.in_flight = 0
         """Batches that leaders have not acked yet."""
@@ -222,7 +225,7 @@ class Router:
                 self.counts.acks.observe(now - queued.since)
                 window.limit.on_ack(len(queued.batch), now - queued.sent_at if queued.part.acks else math.inf, now)
                 pause_ms = self._throttle_ms(window, queue.source, now) if self._limited else 0
-                duplicate = ack.duplicate and not queued.repeated
+                duplicate = ack.duplicate and queued.doubt < 0
                 self._finish(
                     queued,
                     ProduceAck(
@@ -500,15 +503,29 @@ class Router:
             return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), None
         if part.size > (limit := topic.config.max_batch_bytes):
             return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), None
-        if self.held.get(source, 0) + part.size > self._settings.client_max_bytes or (
-            self._held.total + part.size > self._held.plenty and not self._held.fits(self._owner(source), part.size)
-        ):
-            return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), None
+        refusal = self._refuse_beyond_limits(source, part.size)
+        if refusal is not None:
+            return refusal, None
         queue = self._queues.get(source, {}).get(TopicPartition(part.topic_id, part.partition))
         if queue is not None and queue.unsettled.get(header.producer_id, 0) >= PRODUCER_WINDOW:
             text = f"producer {header.producer_id} has {PRODUCER_WINDOW} batches in flight: wait for an ack"
             return refuse("OVERLOADED", text, window=PRODUCER_WINDOW), None
         return None, header
+
+    def _refuse_beyond_limits(self, source: int, size: int) -> TidelogError | None:
+        """Return ``OVERLOADED`` for a batch of ``size`` bytes with which a client would exceed a limit of its
+        connection (``limit`` names it as the welcome does) or its share of what the gateway holds. Otherwise return
+        None, as for a batch beyond ``client_max_bytes`` while no other of its client waits."""
+        held, most = self.held.get(source, 0), self._settings.client_max_bytes
+        if held and held + size > most:
+            text = f"{held} bytes of this connection wait for their acks, and {most} may: wait for some"
+            return refuse("OVERLOADED", text, limit="produce_bytes", most=most)
+        if self._held_batches.get(source, 0) >= (most := self._settings.client_max_batches):
+            text = f"{most} batches of this connection wait for their acks: wait for some"
+            return refuse("OVERLOADED", text, limit="produce_batches", most=most)
+        if self._held.total + size > self._held.plenty and not self._held.fits(self._owner(source), size):
+            return refuse("OVERLOADED", "too many bytes of all clients wait for their acks: send less at a time")
+        return None
 
     def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, defer_all: bool) -> bool:
         """Check that readers can decode the batch (``docs/decisions/0021``); the leader checks the CRC. Return True
@@ -550,6 +567,7 @@ class Router:
         queue.occupy(producer_id)
         queued.bucket = self._expiry.add(queued, queued.deadline)
         self.held[source] = self.held.get(source, 0) + part.size
+        self._held_batches[source] = self._held_batches.get(source, 0) + 1
         self._held.hold(queue.tenant, part.size)
         queue.waiting.append(queued)
         if queue.state is QueueState.IDLE:
@@ -646,8 +664,9 @@ class Router:
         held = self.held[source] - size
         if held:
             self.held[source] = held
+            self._held_batches[source] -= 1
         else:
-            del self.held[source]
+            del self.held[source], self._held_batches[source]
         if ack is not None and not queued.queue.closed:
             self._acks.add(source, ack)
 

@@ -1,8 +1,10 @@
-"""Sends requests about consumer groups and transactions to their coordinators, and retries while these change.
+"""Sends requests about consumer groups, transactions and streams to their coordinators, and retries while these
+change.
 
 The coordinator is the leader of the partition of ``__groups`` that the group's name falls on, and for an application
-that of ``__transactions``. All these requests are idempotent (a member, and a transaction, has a name that it chose
-itself), so retriable errors are retried until ``TIMEOUT_S`` is over; a failover shows as latency.
+that of ``__transactions``, for a stream that of ``__streams``. Retriable errors are retried until ``TIMEOUT_S`` is
+over, so a failover shows as latency. All these requests are idempotent (a member, and a transaction, has a name that
+it chose itself), except an append to a stream without a producer: that is not repeated if it may have been done.
 Each topic is created when it is first needed.
 
 A replica server handles one request after the other, and produced batches wait meanwhile. So a tenant has few
@@ -20,14 +22,19 @@ import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.net.link import burst
-from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicState
+from tidelog.types import GROUPS, STREAMS, TRANSACTIONS, NodeId, TopicState
+from tidelog.wire.codec import payload_size
 from tidelog.wire.messages import (
     AbortStaged,
+    AppendStream,
     BeginTransaction,
     CommitOffsets,
     CommitStaged,
+    CreateStream,
     DeleteGroup,
+    DeleteStream,
     DescribeGroup,
+    DescribeStream,
     Done,
     EndTransaction,
     FetchOffsets,
@@ -42,8 +49,10 @@ from tidelog.wire.messages import (
     ListTransactionsAnswer,
     Message,
     PrepareGroups,
+    PrepareStreams,
     PrepareTransaction,
     PrepareTransactions,
+    ReadStream,
     TransactionInfo,
 )
 
@@ -72,6 +81,16 @@ TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 16
 let one wait for markers or for an earlier transaction. So a tenant has more of these, and waiting ones do not hold up
 its others."""
 
+STREAMS_AT_ONCE, STREAMS_EACH = 1024, 256
+"""Requests for streams at the coordinators of one server at a time, apart from reads that wait and large appends.
+Many together share a flush of the disk."""
+LARGE_BYTES = 256 << 10
+"""Payload from which on a request is a large one."""
+WAITING_READS, WAITING_READS_EACH = 8192, 2048
+"""Reads that wait for an append at the coordinators of one server at a time."""
+PREPARE = {GROUPS: PrepareGroups, TRANSACTIONS: PrepareTransactions, STREAMS: PrepareStreams}
+"""By the name of an internal topic, the request that creates it."""
+
 Info = TypeVar("Info", GroupInfo, TransactionInfo)
 
 OF_TRANSACTIONS = (
@@ -83,8 +102,10 @@ OF_TRANSACTIONS = (
     InitTaskProducer,
     ListTransactions,
 )
+OF_STREAMS = (CreateStream, AppendStream, ReadStream, DescribeStream, DeleteStream)
 KINDS = (
     *OF_TRANSACTIONS,
+    *OF_STREAMS,
     JoinGroup,
     GroupHeartbeat,
     LeaveGroup,
@@ -117,12 +138,18 @@ class CoordinatorClient:
         return self._seats_at(leader, message) if leader else None
 
     def _seats_at(self, server: NodeId, message: Message) -> Seats:
-        """Return the seats for requests of this kind at a server: those of large requests, of transactions or of
-        groups. They are created when they are first needed."""
+        """Return the seats for requests of this kind at a server: those of large requests, of waiting reads, of
+        transactions, streams or groups. They are created when they are first needed."""
         if _is_large(message):
             return self._seats.setdefault((server, ""), Seats(LARGE, LARGE_EACH))
+        if _wait_s(message):
+            return self._seats.setdefault((server, "waiting"), Seats(WAITING_READS, WAITING_READS_EACH))
         name, _ = _place_of(message)
-        most, each = (TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH) if name == TRANSACTIONS else (SMALL, SMALL_EACH)
+        most, each = {
+            GROUPS: (SMALL, SMALL_EACH),
+            TRANSACTIONS: (TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH),
+            STREAMS: (STREAMS_AT_ONCE, STREAMS_EACH),
+        }[name]
         return self._seats.setdefault((server, name), Seats(most, each))
 
     async def answer(self, message: Message, pending: PendingRequest | None = None) -> Message:
@@ -138,8 +165,7 @@ class CoordinatorClient:
             found = await self._ask_all(self._transactions_of, TRANSACTIONS, pending)
             return ListTransactionsAnswer(tuple(sorted(found, key=lambda info: (info.app, info.staged))))
         name, key = _place_of(message)
-        prepare = PrepareTransactions() if name == TRANSACTIONS else PrepareGroups()
-        topic = await self._topic(name, prepare, pending.until)
+        topic = await self._topic(name, PREPARE[name](), pending.until)
         return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), pending)
 
     async def _groups_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[GroupInfo]:
@@ -224,7 +250,11 @@ class CoordinatorClient:
                 return answer
             if answer.code == "UNKNOWN_GROUP" and isinstance(message, DeleteGroup) and in_doubt:
                 return Done()  # an earlier try did it
+            if answer.code == "UNKNOWN_STREAM" and isinstance(message, DeleteStream) and in_doubt:
+                return Done()
             in_doubt = in_doubt or answer.unknown_outcome
+            if answer.unknown_outcome and isinstance(message, AppendStream) and not message.producer:
+                raise answer
             may_pass = answer.retriable or self._knows_better(message, answer.code)
             if not may_pass or left_s <= RETRY_S:
                 answer.unknown_outcome = in_doubt
@@ -262,23 +292,32 @@ class CoordinatorClient:
             answered.set()
 
         with burst():
-            timeout_s = min(TRY_S, max(pending.until - trio.current_time(), 0.0))
+            timeout_s = min(TRY_S + _wait_s(message), max(pending.until - trio.current_time(), 0.0))
             self._shell.peers.start_call(state.leader, message, timeout_s, done)
         await answered.wait()
         return answers[0]
 
 
 def _is_large(message: Message) -> bool:
-    """Return whether answering the request may cost a coordinator much: it names many things, or concerns the whole
-    state of a group, or all groups or transactions."""
+    """Return whether answering the request may cost a coordinator much: it names many things, has a large payload, or
+    concerns the whole state of a group, or all groups or transactions."""
+    if isinstance(message, CreateStream | AppendStream) and payload_size(message.payload) > LARGE_BYTES:
+        return True
     if isinstance(message, FetchOffsets) and not message.parts:
         return True
     return isinstance(message, WHOLE) or cost_of(message) > 1
 
 
+def _wait_s(message: Message) -> float:
+    """Return for how many seconds a read of a stream may wait for an append; 0 for every other request."""
+    return message.max_wait_ms / 1000 if isinstance(message, ReadStream) else 0.0
+
+
 def _place_of(message: Message) -> tuple[str, bytes]:
-    """Return the topic whose leaders coordinate the request, and the key (group or application) that chooses the
-    partition."""
+    """Return the topic whose leaders coordinate the request, and the key (group, application or path) that chooses
+    the partition."""
+    if isinstance(message, OF_STREAMS):
+        return STREAMS, message.path.encode()
     if isinstance(message, OF_TRANSACTIONS):
         return TRANSACTIONS, message.app.encode()
     return GROUPS, getattr(message, "group", "").encode()

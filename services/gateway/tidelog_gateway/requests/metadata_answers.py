@@ -106,7 +106,7 @@ class MetadataAnswers:
         found: dict[TopicPartition, Offsets | None] | None,
     ) -> EncodedAnswer:
         """Encode an answer to a ``metadata`` request; other tasks run in between. ``found``: the offsets by
-        partition; None if they were not asked for."""
+        partition; None if they were not asked for. Every client is told of the gateways."""
         image = self._shell.cluster.image
         steps = Steps()
         topics = []
@@ -118,8 +118,15 @@ class MetadataAnswers:
             encode_part(ServerInfo(s.node, s.url, s.broker_epoch, s.fenced, s.rack, s.draining))
             for s in (image.servers if view.of_servers else ())
         ]
-        content = [encode_fields(cluster=image.cluster, index=image.index), encode_array("topics", topics)]
-        return EncodedAnswer(4, b"".join([*content, encode_array("servers", servers)]))
+        content = [
+            encode_fields(cluster=image.cluster, index=image.index),
+            encode_array("topics", topics),
+            encode_array("servers", servers),
+        ]
+        if gateways := self._shell.cluster.gateways:
+            content.append(encode_array("gateways", [encode_part(gateway) for gateway in gateways]))
+            return EncodedAnswer(5, b"".join(content))
+        return EncodedAnswer(4, b"".join(content))
 
     def _topics(self, asked: Metadata, names: tuple[str, ...]) -> Sequence[TopicState]:
         """Return the topics that a request names, or all topics. Names without a topic are left out."""

@@ -15,7 +15,7 @@ import trio
 from tidelog.acl import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.feature_levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
-from tidelog.net.link import Link, burst
+from tidelog.net.link import burst
 from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, share_of
@@ -33,6 +33,7 @@ from tidelog.wire.messages import (
     CancelReassignment,
     CommitOffsets,
     CommitStaged,
+    CreateStream,
     CreateTopic,
     DeleteTopic,
     DescribeAccess,
@@ -40,6 +41,7 @@ from tidelog.wire.messages import (
     DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
+    DescribeStream,
     Digest,
     Done,
     DrainServer,
@@ -67,6 +69,7 @@ from tidelog.wire.messages import (
     PutToken,
     RaiseLevel,
     ReadCopy,
+    ReadStream,
     Reassign,
     Rebalance,
     RemoveController,
@@ -85,12 +88,13 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_gateway.client_faults import contained
+from tidelog_gateway.client_link import ClientLink
 from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.coordinator_client import KINDS as GROUP_KINDS
 from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, CoordinatorClient
 from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, MetadataAnswers, MetadataView
-from tidelog_gateway.rights.authorizer import heirs_at
+from tidelog_gateway.rights.authorizer import AuthorizerSettings, heirs_at
 from tidelog_gateway.shared_requests import PendingRequest, Seats, SingleFlight, Steps
 from tidelog_gateway.shell import Answered, GatewayShell
 
@@ -107,6 +111,8 @@ CONTROL, CONTROL_EACH = 16, 2
 change is written to the disks of the controllers, and sent to every server."""
 MOST_WAITING = 1000
 """Most cost of the large requests of one tenant that wait for answers: about 100,000 names or parts together."""
+MAX_STREAM_WAIT_MS = 30_000
+"""Longest wait of a read at the end of a stream, in milliseconds."""
 MAX_NAME_LENGTH = 64
 """Characters of a client's name that are passed on."""
 
@@ -157,10 +163,10 @@ SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum)
 SHARED_BY_TENANT = (History, PlanRebalance)
 """Requests with the same answer for every client, too. There are as many different ones as partitions and plans, so
 only requests of one tenant share an answer."""
-READING = (Metadata, DescribeGroup, FetchOffsets, *LISTS, *SHARED, *SHARED_BY_TENANT)
+READING = (Metadata, DescribeGroup, FetchOffsets, ReadStream, DescribeStream, *LISTS, *SHARED, *SHARED_BY_TENANT)
 """Requests that change nothing and may take long: they end with their client's link."""
 
-OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
+OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic, CreateStream)
 """Requests that create something that counts for their principal."""
 
 
@@ -172,6 +178,8 @@ class RequestView(MetadataView, Protocol):
     def tenant(self) -> Tenant: ...
     @property
     def spared(self) -> tuple[str, ...]: ...
+    @property
+    def enforced(self) -> AuthorizerSettings: ...
     def on_answer(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
@@ -214,7 +222,7 @@ class ClientRequests:
         self._pending: dict[int, dict[PendingRequest, None]] = {}
         """Unanswered requests by client."""
 
-    def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
+    def on_message(self, link: ClientLink, id: int, message: Message, view: RequestView) -> None:
         """Start a task that answers a client's request over ``link`` and lets its client see only what ``view``
         allows. The principal that asks is written into the request. Raises ``OVERLOADED``, and starts nothing, if too
         many requests of the client wait for answers."""
@@ -227,6 +235,9 @@ class ClientRequests:
             message = replace(message, principal=view.principal if owners else "")
         done = self._begin_request(link, id, message, view)
         until = trio.current_time() + TIMEOUT_S
+        if isinstance(message, ReadStream):
+            message = replace(message, max_wait_ms=min(message.max_wait_ms, MAX_STREAM_WAIT_MS))
+            until += message.max_wait_ms / 1000
         pending = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
         if (seats := self._first_seats(message)) is not None:
             pending.queue(seats)
@@ -238,11 +249,11 @@ class ClientRequests:
         None if it needs no seat at first, or its coordinator is not known."""
         if isinstance(message, CONTROLLED):
             return self._at_controller
-        if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
+        if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction, ReadStream)):
             return self._coordinators.seats_for(message)
         return None
 
-    def _begin_request(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
+    def _begin_request(self, link: ClientLink, id: int, message: Message, view: RequestView) -> Answered:
         """Count a request as waiting, and return the function by which it is answered and counted no more. The cost
         of a large request also counts for its tenant until then. Raises ``OVERLOADED`` if the client or tenant has
         too many waiting."""
@@ -264,7 +275,7 @@ class ClientRequests:
 
         return done
 
-    def on_close(self, link: Link) -> None:
+    def on_close(self, link: ClientLink) -> None:
         """Cancel the requests of a client that has disconnected if they only read or still wait for their first seat.
         The others go on, and their answers are dropped."""
         for pending in self._pending.get(link.source, ()):
@@ -272,7 +283,7 @@ class ClientRequests:
                 pending.scope.cancel()
 
     async def _serve(
-        self, link: Link, pending: PendingRequest, message: Message, view: RequestView, done: Answered
+        self, link: ClientLink, pending: PendingRequest, message: Message, view: RequestView, done: Answered
     ) -> None:
         """Answer one request and audit it. A ``TidelogError`` is the answer; a bug closes the client's link."""
         answer: Message | TidelogError = Unreachable("internal error")
@@ -301,6 +312,9 @@ class ClientRequests:
             return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
             return await self._single_flight.get(message, partial(self._answer, message, view, pending))
+        if isinstance(message, ReadStream) and message.max_wait_ms:
+            own = PendingRequest(pending.tenant, pending.until)
+            return await self._single_flight.get(message, partial(self._answer, message, view, own))
         if isinstance(message, SHARED_BY_TENANT):
             own = PendingRequest(pending.tenant, pending.until)  # the client that asked first may go
             return await self._single_flight.get((message, pending.tenant), partial(self._answer, message, view, own))
@@ -336,7 +350,7 @@ class ClientRequests:
             case Metadata():
                 return await self._metadata.answer(message, view)
             case DescribeAccess():
-                return _access_answer(self._shell.cluster.image)
+                return _access_answer(self._shell.cluster.image, view)
             case Digest(node):
                 return await self._ask_server(node, message)
             case ReadCopy(node) | ScrubServer(node):
@@ -371,7 +385,8 @@ class ClientRequests:
             case DeleteTopic():
                 return await self._delete(message, view, pending)
             case BeginTransaction():
-                message = replace(message, producer_id=await self._next_producer_id(view))
+                id = 0 if message.renew else await self._next_producer_id(view)
+                message = replace(message, producer_id=id)
                 begun = await self._coordinators.answer(message, pending)
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
@@ -549,15 +564,27 @@ class ClientRequests:
         return answers[0]
 
 
-def asked_by(link: Link, view: RequestView) -> str:
+def asked_by(link: ClientLink, view: RequestView) -> str:
     """Return the client's principal and address as one text, as the history of a topic shows them. The name that an
     anonymous client gives itself is in brackets, since it may be the name of a principal."""
     name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:MAX_NAME_LENGTH]})"
     return f"{name} at {link.remote}"
 
 
-def _access_answer(image: ClusterImage) -> AccessAnswer:
-    """Return the tokens (without secrets), rules and quotas of the metadata as the answer to ``describe_access``."""
+def _access_answer(image: ClusterImage, view: RequestView) -> AccessAnswer:
+    """Return the tokens (without secrets), rules and quotas of the metadata, and what of it this gateway enforces, as
+    the answer to ``describe_access``."""
     access = image.access
     tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
-    return AccessAnswer(tokens, access.acls, access.quotas, heirs_at(access, image.level))
+    heirs = heirs_at(access, image.level)
+    enforced = view.enforced
+    return AccessAnswer(
+        tokens,
+        access.acls,
+        access.quotas,
+        heirs,
+        enforced.authentication,
+        enforced.authorization,
+        view.principal,
+        view.principal in enforced.superusers,
+    )

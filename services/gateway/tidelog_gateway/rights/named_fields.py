@@ -18,8 +18,8 @@ class FieldRule(NamedTuple):
     part."""
 
     names: str
-    """The kind of thing that the fields name: ``topic``, ``group``, ``application``, ``principal``, ``server``; "":
-    nothing."""
+    """The kind of thing that the fields name: ``topic``, ``group``, ``application``, ``stream``, ``principal``,
+    ``server``; "": nothing."""
     right: str
     """Operation and kind of resource to which the client needs a right; "": none is needed."""
     why: str
@@ -102,7 +102,7 @@ FIELD_RULES = (
             *_fields("ListGroupsAnswer", "groups.coordinator"),
             *_fields("MetadataAnswer", "servers.node servers.url servers.rack"),
             *_fields("MetricsAnswer", "differing.odd differing.compared"),
-            *_fields("QuorumAnswer", "active controllers.node controllers.url gateways disks_needed"),
+            *_fields("QuorumAnswer", "active controllers.node controllers.url gateways disks_needed gateway_urls"),
             *_fields("ReadCopy", "node"),
         ),
     ),
@@ -155,7 +155,7 @@ FIELD_RULES = (
         "security cluster",
         "Tokens and rules, which name resources, too. Administrators of the cluster may look at them.",
         (
-            *_fields("AccessAnswer", "tokens.token_id tokens.principal quotas.principal heirs"),
+            *_fields("AccessAnswer", "tokens.token_id tokens.principal quotas.principal heirs principal"),
             *_fields("AccessAnswer", "acls.principal acls.operation acls.resource"),
             *_fields("AlterAcls", "add.principal add.operation add.resource"),
             *_fields("AlterAcls", "remove.principal remove.operation remove.resource"),
@@ -219,6 +219,11 @@ FIELD_RULES = (
             *_fields("ListTransactionsAnswer", "transactions.app transactions.staged"),
         ),
     ),
+    FieldRule("stream", "create stream", "", _fields("CreateStream", "path")),
+    FieldRule("stream", "write stream", "", _fields("AppendStream", "path")),
+    FieldRule("stream", "read stream", "", _fields("ReadStream", "path stream_id")),
+    FieldRule("stream", "delete stream", "", _fields("DeleteStream", "path")),
+    FieldRule("stream", "describe stream", "", _fields("DescribeStream", "path")),
     # --- what names nothing ---------------------------------------------------------------------------------
     FieldRule(
         "",
@@ -268,6 +273,7 @@ FIELD_RULES = (
             *_fields("BeginTransaction", "principal"),
             *_fields("CommitOffsets", "principal"),
             *_fields("CommitStaged", "principal"),
+            *_fields("CreateStream", "principal"),
             *_fields("CreateTopic", "principal"),
             *_fields("InitTaskProducer", "principal"),
             *_fields("JoinGroup", "principal"),
@@ -303,18 +309,38 @@ FIELD_RULES = (
     FieldRule(
         "",
         "",
+        "Where a client goes on when this gateway ends; whoever is let in may go to any gateway.",
+        _fields("MetadataAnswer", "gateways.node gateways.url"),
+    ),
+    FieldRule(
+        "",
+        "",
         "Who speaks, and of which cluster: the other end of this very connection.",
         (
-            *_fields("Hello", "role node cluster url"),
+            *_fields("Hello", "role node cluster url capabilities"),
             *_fields("MetadataAnswer", "cluster"),
-            *_fields("Welcome", "cluster node role"),
+            *_fields("Welcome", "cluster node role capabilities"),
         ),
     ),
     FieldRule(
         "",
         "",
-        "One of a few words, a setting or a version.",
+        "Which of the streams that have had a path, and names among the writers of one stream.",
         (
+            *_fields("AppendStream", "producer seq"),
+            *_fields("StreamData", "stream_id"),
+            *_fields("StreamInfo", "stream_id"),
+        ),
+    ),
+    FieldRule(
+        "",
+        "",
+        "One of a few words, a setting, a content type or a version.",
+        (
+            *_fields("AppendStream", "content_type"),
+            *_fields("CreateStream", "content_type"),
+            *_fields("StreamData", "content_type"),
+            *_fields("StreamInfo", "content_type"),
             *_fields("AlterTopic", "config"),
             *_fields("CreateTopic", "config"),
             *_fields("DescribeGroupAnswer", "state assignor"),

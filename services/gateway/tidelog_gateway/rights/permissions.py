@@ -15,19 +15,23 @@ from tidelog.wire.messages import (
     AlterLearners,
     AlterQuotas,
     AlterTopic,
+    AppendStream,
     BeginTransaction,
     CancelReassignment,
     CommitOffsets,
     CommitStaged,
+    CreateStream,
     CreateTopic,
     Credit,
     DeleteGroup,
+    DeleteStream,
     DeleteTopic,
     DescribeAccess,
     DescribeFeatures,
     DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
+    DescribeStream,
     Digest,
     DrainServer,
     EndTransaction,
@@ -53,6 +57,7 @@ from tidelog.wire.messages import (
     RaiseLevel,
     Read,
     ReadCopy,
+    ReadStream,
     Reassign,
     Rebalance,
     ReleaseProducer,
@@ -110,6 +115,14 @@ OF_APP = {
     ListTransactions.OP: "describe",
 }
 """Ops on the transactions of the application ``app``; without one ``list_transactions`` is about the cluster."""
+OF_STREAM = {
+    CreateStream.OP: "create",
+    AppendStream.OP: "write",
+    ReadStream.OP: "read",
+    DescribeStream.OP: "describe",
+    DeleteStream.OP: "delete",
+}
+"""Ops on the stream ``path``."""
 OF_CLUSTER = {
     DescribeQuorum.OP: "describe",
     DescribeMetrics.OP: "describe",
@@ -162,6 +175,8 @@ def resource_of(message: object, op: str) -> tuple[str, str] | None:
     if op in OF_APP:
         app = getattr(message, "app", "")
         return OF_APP[op], f"app:{app}" if app or op != ListTransactions.OP else "cluster"
+    if op in OF_STREAM:
+        return OF_STREAM[op], f"stream:{getattr(message, 'path', '')}"
     if op in OF_CLUSTER:
         return OF_CLUSTER[op], "cluster"
     return None if op in OPEN else EVERYTHING

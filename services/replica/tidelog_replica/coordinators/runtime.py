@@ -180,6 +180,11 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         """Return whether a request of this kind can change the coordinator's state. Such a request is refused while
         no records can be appended."""
 
+    def _add_record(self, stored: S, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Add the next record of the log, which has this offset, to what was read before. Raises ``ValueError`` if
+        the record cannot be decoded. A subclass whose coordinator needs the offset overrides it."""
+        stored.add_record(key, value)
+
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
         """Return whether the answer waits for a proof that no other server led when the request came. ``wrote`` says
         whether the request has appended records; their commit can be such a proof."""
@@ -247,8 +252,22 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         before = led.written
         answer = led.core.handle(message, now, self._wall_ms())
         self._write(led)
+        self._reply(led, source, id, message, answer, led.written > before, now)
+
+    def _reply(
+        self,
+        led: CoordinatorShard[C, S],
+        source: int,
+        id: int | None,
+        message: Message,
+        answer: Message | TidelogError,
+        wrote: bool,
+        now: float,
+    ) -> None:
+        """Send the answer to a request when the log is committed as far as it is written now, and, for requests that
+        need it, when leadership is confirmed. ``wrote``: the request has appended records."""
         came = -inf
-        if self._needs_proof(message, led.written > before):
+        if self._needs_proof(message, wrote):
             came = now
             led.leading.core.ask_confirmation(now)
         waiting = Waiting(led.written, now + self._settings.ack_timeout_s, source, id, answer, came)
@@ -351,8 +370,8 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         try:
             for batch in log.read(led.read_to, CATCH_UP_FETCH_BYTES, end):
                 columns = decode_columns(batch)
-                for key, value in zip(columns.keys, columns.values, strict=True):
-                    led.stored.add_record(key, value)
+                for key, value, offset in zip(columns.keys, columns.values, columns.offsets, strict=True):
+                    self._add_record(led.stored, key, value, offset)
                 led.read_to = columns.header.end_offset
         except (CorruptBatch, ValueError) as error:
             led.broken = str(error)

@@ -6,21 +6,23 @@ them delay no request. The leader decides where the log begins. A follower adopt
 never beyond its own HW; so what the leader has removed does not come back when the follower leads. Long work is done
 by jobs: see ``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under way waits for
 the next round, and so does a compaction for which there is not enough disk space. When a compaction has ended the
-partition is cleaned again at once: first retention, then the next pass of the compaction if one is due.
+partition is cleaned again at once: first retention, then the next pass of the compaction if one is due. Where
+retention waits for consumer groups (``retention_waits.py``), they are asked before anything is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from tidelog.types import TopicPartition
+from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.context import NodeContext
+from tidelog_replica.maintenance.retention_waits import GroupRead, RetentionWaits
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.storage.producer_snapshots import WriteProducerSnapshot
-from tidelog_replica.storage.retention import DeleteSegments, log_start
+from tidelog_replica.storage.retention import AwaitedStart, DeleteSegments, awaited_start, log_start
 
 FULL_INTERVAL_S = 5.0
 """Longest interval between two rounds while the disk is full, in seconds."""
@@ -31,10 +33,17 @@ TURNS_AT_ONCE = 64
 class LogCleaner:
     """The part of a node that closes old active segments, and starts retention and compaction, for all open
     partitions in rounds. It also has due producer snapshots written, and lets a follower's log start follow its
-    leader's. ``partitions`` are the open partitions, a live view. It lives as long as the node."""
+    leader's. ``partitions`` are the open partitions, a live view, and ``coordinator_of`` returns the server that
+    coordinates a consumer group. It lives as long as the node."""
 
-    def __init__(self, context: NodeContext, partitions: Mapping[TopicPartition, Partition]) -> None:
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Mapping[TopicPartition, Partition],
+        coordinator_of: Callable[[str], NodeId | None],
+    ) -> None:
         self._partitions = partitions
+        self.retention_waits = RetentionWaits(context, partitions, coordinator_of)
         self._interval_s = context.settings.retention_check_interval_s
         self._min_dirty_ratio = context.settings.compaction_min_dirty_ratio
         self._effects = context.effects
@@ -61,6 +70,7 @@ class LogCleaner:
         a round takes one interval. If the round is over begin another one with all open partitions. Skips partitions
         that were closed meanwhile."""
         if not self._waiting:
+            self.retention_waits.forget_closed()
             self._waiting = list(self._partitions)[::-1]
             turns = -(-len(self._waiting) // TURNS_AT_ONCE)
             interval_s = min(self._interval_s, FULL_INTERVAL_S) if self._effects.full else self._interval_s
@@ -73,17 +83,63 @@ class LogCleaner:
 
     def _clean(self, partition: Partition) -> None:
         """Roll the partition's active segment if it is old. Then start a job that deletes old segments, or, if none
-        may be deleted, one that compacts the log. Does nothing if this server has no role in the partition; starts no
-        job while another job of the partition runs."""
+        may be deleted, one that compacts the log. If retention waits for consumer groups, ask them first. Does
+        nothing if this server has no role in the partition; starts no job while another job of the partition
+        runs."""
         if partition.role is None:
             return
         log, wall_ms = partition.log, self._wall_ms()
         log.roll_if_old(wall_ms)
         if self._effects.jobs.busy(partition.key):
             return
-        if self._advance(partition, *self._wanted_start(partition, wall_ms)):
+        start, cause = self._wanted_start(partition, wall_ms)
+        if cause == "retention" and partition.config.awaited_groups:
+            self.retention_waits.ask(partition, partial(self._on_read, partition))
             return
-        self._compact(partition, wall_ms)
+        self.retention_waits.forget(partition.key)
+        if not self._advance(partition, start, cause):
+            self._compact(partition, wall_ms)
+
+    def _on_read(self, partition: Partition, slowest: GroupRead) -> None:
+        """Go on with cleaning a partition when it is known how far the slowest consumer group has read that its
+        retention waits for. Does nothing if the partition was closed meanwhile."""
+        if self._partitions.get(partition.key) is partition:
+            partition.guard(partial(self._delete_read, partition, slowest))
+
+    def _delete_read(self, partition: Partition, slowest: GroupRead) -> None:
+        """Start a job that deletes the old segments that the slowest group has read, or for which the wait was too
+        long, or, if there are none, one that compacts the log. Does nothing if retention here no longer decides about
+        the partition, or if another job of the partition runs."""
+        if partition.role is None or self._effects.jobs.busy(partition.key):
+            return
+        wall_ms = self._wall_ms()
+        due, cause = self._wanted_start(partition, wall_ms)
+        if cause != "retention":
+            return
+        extents = partition.log.segments.written_extents(due)
+        result = awaited_start(extents, due, slowest.position, partition.config, wall_ms)
+        self.retention_waits.record(partition.key, slowest, result)
+        old = partition.log.start
+        if not self._advance(partition, result.start, cause):
+            self._compact(partition, wall_ms)
+        elif result.unread:
+            self._report_unread(partition, slowest, result, old)
+
+    def _report_unread(self, partition: Partition, slowest: GroupRead, result: AwaitedStart, old: int) -> None:
+        """Count the records that were deleted although a group has not read them, and log ``retention_wait_ended``.
+        ``old`` is the log start before."""
+        self._effects.counts.retention_unread_records += result.unread
+        self._effects.event(
+            "retention_wait_ended",
+            topic_id=partition.key.topic_id,
+            partition=partition.key.partition,
+            group=slowest.group,
+            position=slowest.position,
+            reason=slowest.error or ("" if slowest.position >= 0 else "the group has no position"),
+            old=old,
+            start=result.start,
+            records=result.unread,
+        )
 
     def _compact(self, partition: Partition, wall_ms: int) -> None:
         """Start the first run of a compaction pass, if the topic is compacted, enough bytes of the log are

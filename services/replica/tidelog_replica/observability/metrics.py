@@ -95,6 +95,7 @@ TRANSACTIONS = Metric(
     " committing, aborting: decided, but some leaders do not have the marker yet.",
     ("state",),
 )
+STREAMS = Metric("tidelog_replica_streams", "gauge", "streams", "Streams coordinated here.")
 OLDEST_TRANSACTION = Metric(
     "tidelog_replica_oldest_transaction_seconds",
     "gauge",
@@ -108,6 +109,22 @@ STABLE_AGE = Metric(
     "seconds",
     "For how long the last stable offset has stood below the high watermark, in the worst partition led here: for so"
     " long readers of committed records have waited for one transaction. 0: no reader waits.",
+)
+WAIT_BYTES = Metric(
+    "tidelog_partition_retention_wait_bytes",
+    "gauge",
+    "bytes",
+    "Bytes that retention would delete and keeps for the group, the slowest one that it waits for, as of the last"
+    f" check; of partitions led here, the {LAGGARDS} largest.",
+    ("topic", "partition", "group"),
+)
+WAIT_SHARE = Metric(
+    "tidelog_partition_retention_wait_ratio",
+    "gauge",
+    "ratio",
+    "Share of its bound (retention_waits_max_ms or retention_waits_max_bytes) that such a wait has used; at 1"
+    " retention deletes what the group has not read.",
+    ("topic", "partition", "group"),
 )
 FREE_BYTES = Metric(
     "tidelog_replica_disk_free_bytes", "gauge", "bytes", "Free space on the disk of the data; 0 without a reserve."
@@ -171,9 +188,11 @@ METRICS = (
     *metrics_of(ReplicaCounts, "produced_batches", "read_bytes"),
     *metrics_of(FlushCounts),
     *(WAITING_FLUSHES, PATIENCE, SEGMENTS, LOG_BYTES, OPEN_FILES),
-    *(TRANSACTIONS, OLDEST_TRANSACTION),
+    *(TRANSACTIONS, OLDEST_TRANSACTION, STREAMS),
     *metrics_of(ReplicaCounts, "ended_transactions"),
     STABLE_AGE,
+    *(WAIT_BYTES, WAIT_SHARE),
+    *metrics_of(ReplicaCounts, "retention_unread_records"),
     *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, DIFFERING, REGISTERED, LAPSED, UNCONFIRMED),
     *(CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
@@ -204,6 +223,8 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     ages = node.transactions.ages()
     yield from by_label(TRANSACTIONS, {state: len(of_state) for state, of_state in ages.items()})
     yield from by_label(OLDEST_TRANSACTION, {state: max(of_state, default=0.0) for state, of_state in ages.items()})
+    yield STREAMS, (), sum(len(core.streams) for core in node.streams.cores)
+    yield from _wait_samples(node)
     yield FREE_BYTES, (), node.disk_space.free_bytes
     yield FULL, (), node.disk_space.is_full
     yield REPAIRING, (), len(assignment.log_repairer)
@@ -218,6 +239,16 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
         yield CONNECTIONS, peer, count
     yield from by_label(EVENTS, counted(REPLICA, shell.log.counts))
     yield from group_metrics.group_samples(node, far)
+
+
+def _wait_samples(node: ReplicaNode) -> Iterator[Sample]:
+    """Yield what retention that waits for consumer groups keeps of the partitions led here: the ``LAGGARDS`` waits
+    that keep most."""
+    waits = node.retention_waits.waits.items()
+    for key, wait in heapq.nlargest(LAGGARDS, waits, key=lambda one: one[1].result.held_bytes):
+        labels = (node.assignment.topic_name(key.topic_id), str(key.partition), wait.slowest.group)
+        yield WAIT_BYTES, labels, wait.result.held_bytes
+        yield WAIT_SHARE, labels, wait.result.share
 
 
 class _Led:

@@ -89,10 +89,13 @@ class ProduceAdmission:
         """Return the error for a batch that is out of its producer's sequence. For a gap the outcome is unknown while
         it is not known what earlier leader epochs have committed: another replica may hold the missing batches, and
         lead next. If records of this partition may be lost, the error of a gap is marked ``lossy``: it speaks of this
-        log only, and the batch may have been in another log that readers saw."""
+        log only, and the batch may have been in another log that readers saw. The detail of a conflict has the
+        ``offset`` of the other batch, if that is known."""
         gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
         unknown = gap and not (self._core.knows_end if self._is_lossy else self._core.settles_older_epochs)
         detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
+        if refused.conflict_at >= 0:
+            detail["offset"] = refused.conflict_at
         return refuse(refused.code, refused.message, unknown_outcome=unknown, **detail)
 
     @property

@@ -99,6 +99,9 @@ class SequenceRefusal(NamedTuple):
     unverified_at: int = -1
     """With ``UNVERIFIED_SEQUENCE``: base offset of the batch in the log whose CRC would decide; -1: that batch is not
     remembered."""
+    conflict_at: int = -1
+    """With ``SEQUENCE_CONFLICT``: base offset of the other batch in the log, if it has the same sequence and number
+    of records; otherwise -1."""
 
 
 class ProducerState:
@@ -324,6 +327,7 @@ def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedB
     remembered, or the CRC or kind there is unknown."""
     id, sequence, count = header.producer_id, header.base_sequence, header.record_count
     text = f"producer {id} epoch {header.producer_epoch} sequence {sequence}"
+    conflict_at = -1
     for written in batches:
         if (written.base_sequence, written.record_count) != (sequence, count):
             continue
@@ -331,6 +335,7 @@ def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedB
             return _unverified(f"{text}: CRC or kind of the batch in the log is not known", written.base_offset)
         if (written.crc32c, written.transactional) == (header.crc32c, header.is_transactional):
             return written
+        conflict_at = written.base_offset
         break
     behind = (batches[0].base_sequence - sequence) % _SEQUENCES
     if count <= behind < _SEQUENCES // 2:
@@ -339,6 +344,7 @@ def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedB
         "SEQUENCE_CONFLICT",
         f"{text}: the log has another batch there, and this one was not written. Two producers use one id, or the"
         " batch was changed before it was sent again. Get a new producer id and send the records under it",
+        conflict_at=conflict_at,
     )
 
 

@@ -110,7 +110,7 @@ class Log:
         """Bytes that this process appended: all, and until the recovery point was last synced."""
         self._epochs_grown = False
         self._epochs_unsure = found.epochs_unsure
-        self._directory_grown = found.directory_grown
+        self._directory_unsynced = True
         self._rolled = False
         self._batches = 0
         """How many batches were appended since the last snapshot."""
@@ -291,7 +291,7 @@ class Log:
         full = self.segments.active
         full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
         segment = self.segments.roll()
-        self._directory_grown = self._rolled = True
+        self._directory_unsynced = self._rolled = True
         self._active_since_ms, self._reopened = None, False
         return segment
 
@@ -403,8 +403,8 @@ class Log:
         files = self.segments.files_from(self._synced)
         if self._epochs_grown:
             files.append(self._epochs_file)
-        directory = (self._disk, self._directory) if self._directory_grown else None
-        self._epochs_grown = self._directory_grown = False
+        directory = (self._disk, self._directory) if self._directory_unsynced else None
+        self._epochs_grown = self._directory_unsynced = False
         to_sync = (point, point.value or 0) if passed else None
         self._flush = Flush(tuple(files), self.end, directory, self._generation, to_sync)
         return self._flush
@@ -479,7 +479,7 @@ class Log:
         self.snapshot_due = None
         self.segments.make_active(kept)
         self._disk.sync_dir(self._directory)
-        self._directory_grown = False
+        self._directory_unsynced = False
         kept.cut(end)
         for file in self.segments.files_from(min(self._synced, kept.base)):
             file.sync()
@@ -673,7 +673,7 @@ class Log:
         with self._writing:
             files = self.segments.files_from(self._synced)
             Flush((*files, self._epochs_file), self.end, (self._disk, self._directory)).run()
-            self._epochs_grown = self._directory_grown = False
+            self._epochs_grown = self._directory_unsynced = False
             self._synced = self.end
             self._recovery_point.write(self.end, sync=True)
 

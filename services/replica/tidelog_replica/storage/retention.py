@@ -12,6 +12,10 @@ timestamp of the future does not make a segment young: the time of the last writ
 (``Segment.newest_ms``). The clock is the wall clock of the server that decides, which is the leader. Followers adopt
 the leader's log start, so clocks that differ delay the deletion and do no other harm (D9).
 
+Retention may have to wait for consumer groups (``maintenance/retention_waits.py``). ``awaited_start`` is that rule: a
+segment with a record that the slowest group has not read stays, within a bound of bytes and of time. The time counts
+from the last write to the segment's file, so that records with old timestamps do not end the wait at once.
+
 Three parts do that. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
 one log in two halves, ``begin_deletion`` and ``complete_deletion``. ``DeleteSegments`` is the job between them, for a
 thread: it makes the new start durable and removes the segments below it.
@@ -57,6 +61,48 @@ def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: To
         ):
             return segment.base
     return segments[-1].base
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedStart:
+    """Where a log begins whose retention waits for consumer groups, and what the wait costs."""
+
+    start: int
+    """Offset at which the log should begin now."""
+    held_bytes: int
+    """Bytes of the segments that are kept only for the groups."""
+    share: float
+    """Share of its bound that the wait has used, from 0 to 1; 0 without a bound."""
+    unread: int
+    """Records below ``start`` that a group has not read: the bound of the wait is passed."""
+
+
+def awaited_start(
+    segments: Sequence[SegmentExtent], due: int, position: int, config: TopicConfig, now_ms: int
+) -> AwaitedStart:
+    """Return where the log should begin if retention would have it begin at offset ``due``, and the slowest group has
+    read up to ``position`` (-1: not known, or it has read nothing). ``segments`` are those that retention would
+    delete, oldest first; ``max_timestamp`` of each is when it was last written. A segment with a record at or above
+    ``position`` stays, but while the kept segments exceed a bound of the wait the oldest of them goes."""
+    kept = [segment for segment in segments if segment.end > position]
+    start, unread = (kept[0].base if kept else due), 0
+    held_bytes, share = sum(segment.bytes for segment in kept), 0.0
+    for segment in kept:
+        share = _share_used(held_bytes, now_ms - segment.max_timestamp, config)
+        if share <= 1:
+            break
+        start = segment.end
+        unread += segment.end - max(position, segment.base)
+        held_bytes -= segment.bytes
+    return AwaitedStart(start, held_bytes, share if held_bytes else 0.0, unread)
+
+
+def _share_used(held_bytes: int, age_ms: int, config: TopicConfig) -> float:
+    """Return which share of its bounds a wait has used, the larger one: above 1 it must end. ``held_bytes`` are kept,
+    and the oldest of them were written ``age_ms`` ago."""
+    overdue_ms = age_ms - max(0, config.retention_ms)
+    bounds = ((held_bytes, config.retention_waits_max_bytes), (overdue_ms, config.retention_waits_max_ms))
+    return max((used / bound for used, bound in bounds if used > 0 < bound), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,10 +253,15 @@ class Segment:
         """Return the largest timestamp of this full segment, ms since 1970, but at most the time at which its file
         was last written: a timestamp of the future must not make a segment younger than it is. Reads the file's
         modification time at the first call."""
+        return min(self.max_timestamp, self.written_ms())
+
+    def written_ms(self) -> int:
+        """Return the time at which the file of this full segment was last written, ms since 1970; the largest
+        timestamp if the disk does not know it. Reads the file's modification time at the first call."""
         if self._written_ms is None:
             written = self._disk.modified_ms(self.path)
             self._written_ms = self.max_timestamp if written is None else written
-        return min(self.max_timestamp, self._written_ms)
+        return self._written_ms
 
     def unlink(self) -> None:
         """Delete the segment's file and index file if they exist, and stop counting its index in the shared cache.

@@ -87,6 +87,12 @@ class SegmentList:
         ]
         return [*full, *self.extents()[-1:]]
 
+    def written_extents(self, end: int) -> list[SegmentExtent]:
+        """Return bounds and size of every closed segment that ends at or below offset ``end``, oldest first, each
+        with the time at which its file was last written in place of the newest timestamp."""
+        closed = [segment for segment in self._segments[:-1] if segment.end_offset <= end]
+        return [segment.extent()._replace(max_timestamp=segment.written_ms()) for segment in closed]
+
     def count_and_bytes(self) -> tuple[int, int]:
         """Return the number of segments of the log, and the bytes of their batches together."""
         return len(self._segments), sum(segment.size for segment in self._segments)

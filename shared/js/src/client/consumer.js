@@ -183,7 +183,7 @@ export class Consumer extends RecordStream {
 
   /** Subscribe every partition on the new link (called by the connection). */
   onLinkUp() {
-    this.#perform(this.#core.onLinkUp(now()));
+    this.#perform(this.#core.onLinkUp(this.#connection.link.peer.limits, now()));
     this.#wake();
   }
 

@@ -5,12 +5,12 @@ import { decodeBatch, split } from "../wire/batch.js";
 import { Consumer } from "./consumer.js";
 import { ConfigError, CorruptBatch } from "../errors.js";
 import { GroupConsumer } from "./group-consumer.js";
-import { Grouping } from "./admin/groups.js";
 import { consumerOptions, creditOf, groupOptions } from "./options.js";
 import { checkPartitions, gather, kindOf, mapOf, positionOf } from "./positions.js";
+import { Settling } from "./admin/transactions.js";
 import * as messages from "../wire/messages.js";
 
-export class Consuming extends Grouping {
+export class Consuming extends Settling {
   #connection;
   #codecs;
 

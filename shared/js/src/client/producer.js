@@ -6,6 +6,7 @@ import { recordSize } from "../core/batch.js";
 import { Partitioner } from "../core/partitioner.js";
 import { ProducerCore } from "../core/producer.js";
 import { headersOf, bytesOf } from "../wire/records.js";
+import { CONDITIONAL_APPEND, refuseWithout } from "../net/capabilities.js";
 import * as messages from "../wire/messages.js";
 
 /** Number of records after which `submit` lets other tasks run. */
@@ -111,6 +112,7 @@ export class Producer {
       nextId: () => connection.nextId(this),
       maxBatchBytes: Number(topic.config.max_batch_bytes ?? 1 << 20),
       codecs,
+      window: connection.window,
     });
     connection.attach(this);
   }
@@ -223,6 +225,14 @@ export class Producer {
     if (this.options.acks === "none") {
       throw new RangeError("with acks none nobody would know whether expectedOffset was right");
     }
+    const refusal = this.#refuseCondition();
+    if (refusal) throw refusal;
+  }
+
+  /** Return `UNSUPPORTED` if a link is open to a gateway that may ignore `expectedOffset`; else null. */
+  #refuseCondition() {
+    const { link } = this.#connection;
+    return link && refuseWithout(CONDITIONAL_APPEND, "expected_offset", link.peer);
   }
 
   #accept(record, wanted, expectedOffset) {
@@ -271,6 +281,7 @@ export class Producer {
       if (time >= this.#lookAt) this.#lookForOpen(link);
       else deadline = Math.min(deadline, this.#lookAt);
     }
+    if (core.isBlocked) this.#connection.window.wait(() => this.#wake());
     this.#timer.set(deadline);
   }
 
@@ -331,8 +342,13 @@ export class Producer {
     this.#pump();
   }
 
-  /** Send on the new link, unacknowledged batches first (called by the connection). */
+  /**
+   * Send on the new link, unacknowledged batches first (called by the connection). Batches with an expected offset fail
+   * if the gateway may ignore it.
+   */
   onLinkUp() {
+    const refusal = this.#refuseCondition();
+    if (refusal) this.#note(this.#core.failConditional(refusal));
     this.#core.onLinkUp();
     this.#wake();
   }

@@ -10,8 +10,9 @@
  * a former subscription are ignored.
  *
  * Credit bounds memory: the bytes of a partition that are in flight or wait here never exceed its credit by more than one
- * delivery. No batch of a *paused* partition is handed out; what has arrived stays, and once the credit is used up nothing
- * more is sent.
+ * delivery. It is never larger than the gateway announces (`credit_bytes` in `limits`), which drops what is beyond. No
+ * batch of a *paused* partition is handed out; what has arrived stays, and once the credit is used up nothing more is
+ * sent.
  *
  * A gap between batches, or a leader epoch that goes back, is an error: no record is ever passed over in silence. So
  * are OFFSET_OUT_OF_RANGE and LOG_TRUNCATED (KIP-320), after which the application decides where to go on (`seek`).
@@ -25,6 +26,9 @@
 
 import { decodeBatch, hasRightCrc, split } from "../wire/batch.js";
 import { BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, fromInfo } from "../errors.js";
+
+/** The credit that a gateway of an earlier release keeps, which announces no limit. */
+const UNANNOUNCED_CREDIT_BYTES = 8 << 20;
 
 /** One batch for the application: its records with offsets from `first` up to `end` (exclusive). */
 export class Fetched {
@@ -91,10 +95,12 @@ export class ConsumerCore {
   #subs = new Map();
   #queue = [];
   #up = false;
+  #wantedCredit;
+  #mostCredit = UNANNOUNCED_CREDIT_BYTES;
 
   constructor({ topic, starts, ends, credit, backoffS, nextSub }) {
     this.topic = topic;
-    this.credit = credit;
+    this.#wantedCredit = credit;
     this.backoffS = backoffS;
     this.nextSub = nextSub;
     for (const partition of [...starts.keys()].sort((a, b) => a - b)) {
@@ -132,11 +138,12 @@ export class ConsumerCore {
   }
 
   /**
-   * Mark the link as open, and return the effects that subscribe every partition from the end of what it has
-   * received.
+   * Mark the link as open, to a gateway that has announced these limits, and return the effects that subscribe every
+   * partition from the end of what it has received.
    */
-  onLinkUp(now) {
+  onLinkUp(limits, now) {
     this.#up = true;
+    this.#mostCredit = limits.credit_bytes ?? UNANNOUNCED_CREDIT_BYTES;
     return this.onTick(now);
   }
 
@@ -159,7 +166,7 @@ export class ConsumerCore {
       const sub = (cursor.sub = this.nextSub());
       this.#subs.set(sub, cursor);
       cursor.owed = 0;
-      const credit = Math.max(0, this.credit - cursor.waiting);
+      const credit = Math.max(0, this.#credit - cursor.waiting);
       effects.push({ open: sub, partition: cursor.partition, position: cursor.received, credit });
     }
     return effects;
@@ -335,12 +342,17 @@ export class ConsumerCore {
 
   // --- credit and ends ---
 
+  /** The credit of each partition in bytes, as far as the gateway keeps it. */
+  get #credit() {
+    return Math.min(this.#wantedCredit, this.#mostCredit);
+  }
+
   /**
    * Return the effect that grants the owed credit, if it is at least a quarter of the cursor's credit: few messages are
    * needed, and the gateway never runs out.
    */
   #giveBack(cursor) {
-    if (cursor.sub === null || cursor.owed * 4 < this.credit) return [];
+    if (cursor.sub === null || cursor.owed * 4 < this.#credit) return [];
     const bytes = cursor.owed;
     cursor.owed = 0;
     return [{ grant: cursor.sub, bytes }];

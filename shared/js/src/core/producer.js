@@ -24,6 +24,8 @@
  * - Tickets. A batch that is refused because its producer id was not presented with a valid ticket was not written by
  *   that try. A batch that no try can have written is numbered anew under a fresh producer id; the others are given
  *   up.
+ * - The window of the connection (`produce-window.js`) bounds what all its producers have in flight. If it has no room
+ *   for the next batch the producer sends nothing, until an ack makes room.
  * - A conditional append (`expectedOffset`) is a batch of one record. If it is refused with UNEXPECTED_OFFSET it is
  *   given up like any other. A retry of a record that was written is a copy, and is not refused.
  * - Without idempotence no batch is sent twice, since a retry might write it twice or change the order.
@@ -37,6 +39,7 @@ import { BrokerError, TimedOut, Unreachable, fromInfo, pauseS } from "../errors.
 import { PartitionQueue } from "./partition-queue.js";
 import { ACKS, mostInFlight } from "../client/options.js";
 import { BATCH_OVERHEAD, Batch } from "./batch.js";
+import { ProduceWindow } from "./produce-window.js";
 
 /** A produce message is complete when it has this many bytes, or `MESSAGE_PARTS` batches. */
 const MESSAGE_BYTES = 1 << 20;
@@ -73,8 +76,12 @@ export class ProducerCore {
   /** Producer ids that were given to this producer and under which batches may still be sent. */
   producerIds = new Set();
   #up = false;
+  /** Whether the last `take` has left batches that are due, because the window had no room. */
+  isBlocked = false;
+  #window;
 
-  constructor({ topicId, partitions, options, nextId, maxBatchBytes = 1 << 20, codecs = {} }) {
+  constructor({ topicId, partitions, options, nextId, maxBatchBytes = 1 << 20, codecs = {}, window = new ProduceWindow() }) {
+    this.#window = window;
     this.topicId = topicId;
     this.options = options;
     this.nextId = nextId;
@@ -156,6 +163,7 @@ export class ProducerCore {
     const parts = [];
     const payload = [];
     let size = 0;
+    this.isBlocked = false;
     while (this.#timers.length && this.#timers[0].at <= now) {
       const { at, queue } = this.#timers.shift();
       if (queue.visitAt === at) this.#look(queue);
@@ -163,6 +171,7 @@ export class ProducerCore {
     while (this.#due.size && size < MESSAGE_BYTES && parts.length < MESSAGE_PARTS) {
       const [queue] = this.#due;
       const batch = this.#nextOf(queue, now);
+      if (this.isBlocked) break;
       if (!batch) {
         this.#due.delete(queue);
         this.#wait(queue, now);
@@ -197,14 +206,18 @@ export class ProducerCore {
   }
 
   /**
-   * Remove the next batch from the queue, number it if needed, and return it; null if nothing may be sent now.
+   * Remove the next batch from the queue, number it if needed, and return it; null if nothing may be sent now, be it
+   * because the connection's window has no room (`isBlocked`).
    */
   #nextOf(queue, now) {
     if (queue.draining || now < queue.notBefore || this.#isFull(queue)) return null;
-    if (!queue.closed.length) {
-      if (!queue.open || now < this.#dueAt(queue, queue.open)) return null;
-      queue.closeOpen();
+    const following = queue.closed[0] ?? queue.open;
+    if (!following || (!queue.closed.length && now < this.#dueAt(queue, following))) return null;
+    if (!this.#window.hasRoom(following.size)) {
+      this.isBlocked = true;
+      return null;
     }
+    if (!queue.closed.length) queue.closeOpen();
     const batch = queue.closed[0];
     if (this.options.idempotent && batch.baseSequence === null) {
       if (!this.#hasId(queue, batch.count)) return null;
@@ -256,6 +269,7 @@ export class ProducerCore {
   #part(queue, batch, size, now) {
     const id = this.nextId();
     this.#sent.set(id, batch);
+    this.#window.add(id, size);
     batch.answer = null;
     queue.inFlight.push(batch);
     const limit = queue.spoiled ? SPOILED_TIMEOUT_S : this.options.requestTimeoutS;
@@ -439,6 +453,16 @@ export class ProducerCore {
   }
 
   /**
+   * Fail every unsettled batch with an expected offset, and return them. Called with no link, before one is used whose
+   * gateway may ignore the expected offset.
+   */
+  failConditional(error) {
+    return [...this.#unsettled]
+      .filter((batch) => batch.expectedOffset >= 0)
+      .map((batch) => this.#giveUp(this.queues[batch.partition], batch, new BrokerError(error.message, { code: error.code })));
+  }
+
+  /**
    * Return the time at which `onTick` and `take` are to be called next; Infinity if only an event can change
    * something.
    */
@@ -446,7 +470,7 @@ export class ProducerCore {
     while (this.#timers.length && this.#timers[0].queue.visitAt !== this.#timers[0].at) this.#timers.shift();
     const [oldest] = this.#unsettled;
     let time = oldest ? oldest.deadline : Infinity;
-    if (this.#up && this.#due.size) time = 0;
+    if (this.#up && this.#due.size && !this.isBlocked) time = 0;
     if (this.#up && this.#timers.length) time = Math.min(time, this.#timers[0].at);
     return time;
   }

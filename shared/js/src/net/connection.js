@@ -1,19 +1,24 @@
 /**
  * One client's connection to the gateways: a link to one reachable gateway at a time, opened again whenever it is
- * lost.
+ * lost. `core/gateway-addresses.js` decides which address is tried next, and how a client finds further gateways.
  *
  * Producers and consumers register here. The connection calls them when the link is lost and when a new one is open.
  * Their cores decide what happens then (send again, subscribe again).
  */
 
 import { deferred, now, sleep } from "../clock.js";
+import { GatewayAddresses } from "../core/gateway-addresses.js";
+import { ProduceWindow } from "../core/produce-window.js";
 import { BrokerError, Closed, TimedOut, Unreachable } from "../errors.js";
 import { Link } from "./link.js";
 import * as messages from "../wire/messages.js";
+import { unless } from "../wire/shapes.js";
 
 /** First pause in seconds after a round in which no gateway could be reached; it doubles up to `BACKOFF_MAX_S`. */
 const BACKOFF_S = 0.05;
 const BACKOFF_MAX_S = 1;
+/** Seconds after which a connected client asks again which gateways there are. */
+const DISCOVER_S = 300;
 /** Error codes after which another try is useless until an operator changes something. */
 const REFUSED = ["UNAUTHENTICATED", "FORBIDDEN"];
 /** Shortest pause in seconds before a request is repeated after a retriable error. */
@@ -25,11 +30,16 @@ export class Connection {
   /** The error of the last try to connect that failed, or of the last link that ended. */
   error = null;
   downSince = now();
+  /** What all producers of this connection have in flight. */
+  window = new ProduceWindow();
   #WebSocket;
   #token;
+  #addresses;
+  /** The cluster whose gateways were found. */
+  #cluster;
   /** The link that is being opened, or was opened last. */
   #opening = null;
-  /** The refusal of each gateway that has refused this client's identity since a link was last open, by URL. */
+  /** The refusal of each given gateway that has refused this client's identity since a link was last open, by URL. */
   #refusals = new Map();
   #stop = new AbortController();
   #changed = new AbortController();
@@ -41,8 +51,8 @@ export class Connection {
   /** The ticket of each producer id that is in use. */
   #tickets = new Map();
 
-  constructor(urls, { requestTimeoutS, token = "", WebSocket }) {
-    this.urls = urls;
+  constructor(urls, { requestTimeoutS, token = "", discover = true, WebSocket }) {
+    this.#addresses = new GatewayAddresses(urls, { discover, secure: globalThis.location?.protocol === "https:" });
     this.requestTimeoutS = requestTimeoutS;
     this.#token = token;
     this.#WebSocket = WebSocket;
@@ -56,17 +66,38 @@ export class Connection {
 
   /** Connect, and connect to the next gateway whenever the link is lost; until `close`. */
   async run() {
+    const renewing = this.#renew();
     let pause = BACKOFF_S;
-    let failed = 0;
-    for (let turn = 0; !this.closed; turn++) {
-      if (await this.#use(this.urls[turn % this.urls.length])) {
-        failed = 0;
+    while (!this.closed) {
+      const url = this.#addresses.next();
+      if (await this.#use(url)) {
+        this.#addresses.onLost(url);
         pause = BACKOFF_S;
-      } else if (++failed % this.urls.length === 0) {
+      } else if (this.#addresses.roundOver) {
         await sleep(pause, this.#stop.signal);
         pause = Math.min(2 * pause, BACKOFF_MAX_S);
       }
     }
+    await renewing;
+  }
+
+  /** Ask every `DISCOVER_S` seconds which gateways there are; until `close`. */
+  async #renew() {
+    while (this.#addresses.discover) {
+      await sleep(DISCOVER_S, this.#stop.signal);
+      if (this.closed) return;
+      const { link } = this;
+      link?.call({ op: "metadata" }, messages.metadataAnswer, this.requestTimeoutS).then(
+        (answer) => this.#learn(link, answer),
+        () => null,
+      );
+    }
+  }
+
+  /** Keep the gateways that an answer to `metadata` names, which came over this link. */
+  #learn(link, { cluster, gateways }) {
+    this.#cluster = cluster;
+    this.#addresses.learn(gateways.map(({ url }) => url), link.url);
   }
 
   /** Close the connection for good: everything that waits ends with `CLOSED`. */
@@ -76,17 +107,22 @@ export class Connection {
     this.#noteChange();
   }
 
-  /** Use this gateway until the link is lost; resolves with false if it could not be reached. */
+  /**
+   * Use this gateway until the link is lost; resolves with false if it could not be reached. A gateway that was found
+   * must be of the cluster that has named it.
+   */
   async #use(url) {
     const ended = deferred();
+    const given = this.#addresses.given.includes(url);
+    const hello = { cluster: given ? undefined : this.#cluster, token: unless("", this.#token) };
     let link;
     try {
-      link = this.#opening = new Link(this.#WebSocket, url, this.#token, (op, message) => this.#onNotice(op, message));
+      link = this.#opening = new Link(this.#WebSocket, url, hello, (op, message) => this.#onNotice(op, message));
       await link.open(ended.resolve);
     } catch (error) {
       this.error = error;
       this.#refusals.delete(url);
-      if (REFUSED.includes(error.code)) this.#refusals.set(url, error);
+      if (given && REFUSED.includes(error.code)) this.#refusals.set(url, error);
       this.#noteChange();
       return false;
     }
@@ -98,6 +134,7 @@ export class Connection {
 
   #up(link) {
     this.link = link;
+    this.window.begin(link.peer.limits);
     this.#refusals.clear();
     for (const producerId of this.#tickets.keys()) this.#present(link, producerId);
     for (const attached of this.attached) attached.onLinkUp();
@@ -106,6 +143,7 @@ export class Connection {
 
   #down(link) {
     this.link = null;
+    this.window.begin({});
     this.error = link.error;
     this.downSince = now();
     this.#acked.clear();
@@ -122,18 +160,19 @@ export class Connection {
 
   /** Return the error for a caller that waited too long for a link. */
   unreachable() {
-    return new Unreachable(`no gateway can be reached (${this.urls.join(", ")}); last error: ${this.error}`);
+    const { given, found } = this.#addresses;
+    return new Unreachable(`no gateway can be reached (${[...given, ...found].join(", ")}); last error: ${this.error}`);
   }
 
   /**
    * Resolve with the open link, as soon as there is one. Rejects with `Unreachable` at the deadline, or at once with
-   * the refusal if every gateway refuses this client's identity.
+   * the refusal if every given gateway refuses this client's identity.
    */
   async waitUp(deadline) {
     for (;;) {
       if (this.closed) throw new Closed("the client was closed");
       if (this.link && !this.link.closed) return this.link;
-      if (this.#refusals.size === new Set(this.urls).size) {
+      if (this.#refusals.size === new Set(this.#addresses.given).size) {
         const { code, message } = [...this.#refusals.values()].at(-1);
         throw new BrokerError(message, { code });
       }
@@ -157,7 +196,9 @@ export class Connection {
     for (;;) {
       const link = await this.waitUp(deadline);
       try {
-        return await link.call(request, shape, Math.max(0.001, deadline - now()));
+        const answer = await link.call(request, shape, Math.max(0.001, deadline - now()));
+        if (shape === messages.metadataAnswer) this.#learn(link, answer);
+        return answer;
       } catch (error) {
         if (this.closed) throw new Closed("the client was closed");
         if (error instanceof TimedOut) throw (again && last) || error;
@@ -251,6 +292,7 @@ export class Connection {
       this.#subs.get(message.sub)?.onDelivery(message);
       return;
     }
+    this.window.remove(message.acks);
     const byProducer = new Map();
     for (const ack of message.acks) {
       const producer = this.#acked.get(ack.id);

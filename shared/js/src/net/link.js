@@ -9,8 +9,8 @@
 import { Timer, now } from "../clock.js";
 import { decodePrefix, encodeMessage } from "../wire/cbor.js";
 import { BrokerError, ProtocolError, TidelogError, TimedOut, Unreachable, fromInfo } from "../errors.js";
+import { ASKED } from "./capabilities.js";
 import * as messages from "../wire/messages.js";
-import { unless } from "../wire/shapes.js";
 
 const SUBPROTOCOL = "tidelog.v1";
 const VERSION = 1;
@@ -30,7 +30,7 @@ export class Link {
   peer = null;
   closed = false;
   #socket;
-  #token;
+  #hello;
   #onNotice;
   #onClose = () => {};
   #pending = new Map();
@@ -39,10 +39,13 @@ export class Link {
   #asked = false;
   #silence = new Timer(() => this.#listen());
 
-  /** `onNotice(op, message)` is called with one-way messages. Throws `Unreachable` for a text that is no URL. */
-  constructor(WebSocket, url, token, onNotice) {
+  /**
+   * `hello`: the fields of the hello that differ between links. `onNotice(op, message)` is called with one-way
+   * messages. Throws `Unreachable` for a text that is no URL.
+   */
+  constructor(WebSocket, url, hello, onNotice) {
     this.url = url;
-    this.#token = token;
+    this.#hello = hello;
     this.#onNotice = onNotice;
     try {
       this.#socket = new WebSocket(url, SUBPROTOCOL);
@@ -53,7 +56,7 @@ export class Link {
     this.#socket.onmessage = (event) => this.#onMessage(event.data);
     this.#socket.onclose = (event) => this.#end(whyClosed(url, event));
     this.#socket.onerror = (event) => {
-      this.error ??= new Unreachable(`${url}: ${event.message || event.error?.message || "no connection"}`);
+      this.error ??= new Unreachable(`${url}: ${inWords(event.message || event.error?.message || "no connection")}`);
     };
   }
 
@@ -101,7 +104,10 @@ export class Link {
       });
       this.#onClose = () => {};
       if (this.#socket.protocol !== SUBPROTOCOL) throw new Unreachable(`${this.url}: it does not speak ${SUBPROTOCOL}`);
-      const hello = { op: "hello", version: VERSION, role: "client", node: "client", token: unless("", this.#token) };
+      const hello = {
+        ...{ op: "hello", version: VERSION, role: "client", node: "client", ...this.#hello },
+        ...{ version_min: VERSION, version_max: VERSION, capabilities: ASKED },
+      };
       this.peer = await this.call(hello, messages.welcome, 2 * OPEN_TIMEOUT_S);
       if (this.peer.version !== VERSION) {
         throw new ProtocolError(`the server speaks version ${this.peer.version}, not ${VERSION}`);
@@ -196,6 +202,12 @@ export class Link {
     this.#socket.close(code, this.error.message.slice(0, 30));
     this.#onClose();
   }
+}
+
+/** Return why no connection was opened, in words where the runtime's text (of OpenSSL, say) has none. */
+function inWords(text) {
+  if (/HTTP 426/.test(text)) return "the port speaks TLS: use wss://";
+  return /wrong version number|packet length too long/.test(text) ? "TLS failed: is it a port without TLS (ws://)?" : text;
 }
 
 function whyClosed(url, event) {

@@ -12,6 +12,8 @@ import { ProtocolError } from "../errors.js";
 /** Deepest nesting of maps and arrays. */
 const MAX_DEPTH = 8;
 const SHORT_TEXT = 24;
+/** The last short text of each hash: keys and names come again and again, and to look one up takes less than to make it. */
+const SHORT_TEXTS = new Array(1024).fill("");
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -221,7 +223,8 @@ class Reader {
 
   #text(size) {
     const bytes = this.#bytes(size);
-    if (size <= SHORT_TEXT && bytes.every((byte) => byte < 0x80)) return String.fromCharCode(...bytes);
+    const known = size <= SHORT_TEXT ? shortText(bytes) : null;
+    if (known !== null) return known;
     try {
       return decoder.decode(bytes);
     } catch {
@@ -233,6 +236,20 @@ class Reader {
     if (this.at >= this.#data.length) throw refuse("cut short");
     return this.#data[this.at++];
   }
+}
+
+/** The text of a few bytes of ASCII; null if there are others. */
+function shortText(bytes) {
+  let hash = 0;
+  for (const byte of bytes) {
+    if (byte >= 0x80) return null;
+    hash = (hash * 31 + byte) & 0x3ff;
+  }
+  const known = SHORT_TEXTS[hash];
+  let same = known.length === bytes.length;
+  for (let i = 0; same && i < bytes.length; i++) same = known.charCodeAt(i) === bytes[i];
+  if (!same) SHORT_TEXTS[hash] = String.fromCharCode(...bytes);
+  return SHORT_TEXTS[hash];
 }
 
 function refuse(why) {

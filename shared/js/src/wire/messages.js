@@ -4,7 +4,7 @@
  * from there by `make pages`.
  */
 
-import { bytes, flag, integer, list, or, shape, text, texts } from "./shapes.js";
+import { bytes, flag, integer, integers, list, or, shape, text, texts } from "./shapes.js";
 
 export const errorInfo = shape({
   code: text,
@@ -35,6 +35,10 @@ export const accessAnswer = shape({
   acls: or([], list(acl)),
   quotas: or([], list(quota)),
   heirs: or([], list(text)),
+  authentication: or(false, flag),
+  authorization: or(false, flag),
+  principal: or("", text),
+  superuser: or(false, flag),
 });
 
 const topicShare = shape({ topic_id: text, partitions: list(integer), topic: or("", text) });
@@ -116,6 +120,25 @@ const groupInfo = shape({ group: text, state: text, members: or(0, integer), coo
 
 export const listGroupsAnswer = shape({ groups: or([], list(groupInfo)), more: or(false, flag) });
 
+const transactionInfo = shape({
+  app: text,
+  state: text,
+  producer_id: integer,
+  producer_epoch: integer,
+  staged: or("", text),
+  partitions: or(0, integer),
+  since_ms: or(-1, integer),
+  until_ms: or(-1, integer),
+  parts: or([], list(topicShare)),
+  pending: or([], list(topicShare)),
+});
+
+export const listTransactionsAnswer = shape({
+  transactions: or([], list(transactionInfo)),
+  batches: or([], list(integer)),
+  more: or(false, flag),
+});
+
 const stableOffset = shape({
   offset: integer,
   producer_id: integer,
@@ -155,11 +178,14 @@ const serverInfo = shape({
   draining: or(false, flag),
 });
 
+const gatewayInfo = shape({ node: text, url: text });
+
 export const metadataAnswer = shape({
   cluster: text,
   index: integer,
   topics: list(topicInfo),
   servers: list(serverInfo),
+  gateways: or([], list(gatewayInfo)),
 });
 
 export const metricsAnswer = shape({ page: text, version: or("", text), time_ms: or(-1, integer) });
@@ -212,6 +238,7 @@ export const quorumAnswer = shape({
   controllers: list(controllerInfo),
   gateways: or([], list(text)),
   disks_needed: or([], list(text)),
+  gateway_urls: or({}, texts),
 });
 
 export const readAnswer = shape({
@@ -241,6 +268,8 @@ export const rebalancePlan = shape({
 
 export const topicCreated = shape({ topic_id: text });
 
+export const transactionEnded = shape({ committed: or(false, flag), pending: or([], list(topicShare)) });
+
 export const welcome = shape({
   version: integer,
   cluster: text,
@@ -250,6 +279,8 @@ export const welcome = shape({
   max_in_flight: integer,
   nonce: or(new Uint8Array(), bytes),
   proof: or(new Uint8Array(), bytes),
+  capabilities: or([], list(text)),
+  limits: or({}, integers),
 });
 
 const produceAck = shape({

@@ -8,12 +8,19 @@ export const flag = kind("true or false", (value) => typeof value === "boolean")
 export const bytes = kind("a byte string", (value) => value instanceof Uint8Array);
 
 /** A map of texts whose keys are not names of the protocol: settings, evidence, details. */
-export const texts = {
-  read(value, where) {
-    if (!isMap(value)) throw new ProtocolError(`${where} is no map`);
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, text.read(item, `${where}.${key}`)]));
-  },
-};
+export const texts = mapOf(text);
+
+/** A map of integers whose keys are not names of the protocol: limits. */
+export const integers = mapOf(integer);
+
+function mapOf(reader) {
+  return {
+    read(value, where) {
+      if (!isMap(value)) throw new ProtocolError(`${where} is no map`);
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, reader.read(item, `${where}.${key}`)]));
+    },
+  };
+}
 
 /** Return a field of a request, or undefined if it equals the default, which senders leave out. */
 export function unless(fallback, value) {

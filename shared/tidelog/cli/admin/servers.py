@@ -11,7 +11,7 @@ from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
-from tidelog.cli.output import Table, list_output, print_for_programs, say, show
+from tidelog.cli.output import Table, counted, list_output, print_for_programs, say, show
 from tidelog.client.log import Log
 from tidelog.quantities import SECONDS
 from tidelog.wire.messages import MetadataAnswer, ScrubStatus
@@ -158,7 +158,7 @@ def scrub(names: tuple[str, ...], no_wait: bool, output: str, gateways: tuple[st
         return
     for node, one in found.items():
         if one.running:
-            say(f"{node} has begun: {one.left} partitions")
+            say(f"{node} has begun: {counted(one.left, 'partition')}")
         else:
             say(f"{node} has checked {one.segments} segments, {one.bytes:,} bytes")
     if not no_wait:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import click
 
 from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places, topic_names
+from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_in_words
 from tidelog.cli.explain.sentences import losses_in_words, partition_of, state_in_words, waits_in_words
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import (
@@ -19,6 +20,7 @@ from tidelog.cli.output import (
     Cell,
     Column,
     Table,
+    counted,
     list_output,
     print_for_programs,
     print_json,
@@ -126,9 +128,10 @@ def create(
         print_json(as_json_topic(topic))
     elif not is_new:
         replicas = max(len(partition.replicas) for partition in topic.partitions)
-        say(f"{name} exists, and stays as it is: {len(topic.partitions)} partitions, {replicas} replicas each")
+        size = f"{counted(len(topic.partitions), 'partition')}, {counted(replicas, 'replica')} each"
+        say(f"{name} exists, and stays as it is: {size}")
     else:
-        say(f"created {name}: {partitions} partitions, {replication_factor} replicas each")
+        say(f"created {name}: {counted(partitions, 'partition')}, {counted(replication_factor, 'replica')} each")
         given = {setting.partition("=")[0] for setting in settings}
         if topic.config["commit_rule"] == "leader" and "min_insync_replicas" not in given:
             say(
@@ -156,7 +159,7 @@ def list_topics(internal: bool, output: str, gateways: tuple[str, ...]) -> None:
     for topic in found:
         replicas = max((len(p.replicas) for p in topic.partitions), default=0)
         lagging = sum(len(p.isr) < len(p.replicas) for p in topic.partitions)
-        state = Cell(lagging, "all" if not lagging else f"{lagging} partitions are not")
+        state = Cell(lagging, "all" if not lagging else f"{counted(lagging, 'partition')} not")
         table.add(topic.name, len(topic.partitions), replicas, state, topic.topic_id)
     show(output, table, [as_json_topic(topic) for topic in found])
 
@@ -167,27 +170,32 @@ def list_topics(internal: bool, output: str, gateways: tuple[str, ...]) -> None:
 @gateway_option
 def describe(name: str, output: str, gateways: tuple[str, ...]) -> None:
     """Show a topic's settings and, per partition, leader, epochs, replicas, the start and the end of its log, and its
-    last stable offset, up to which readers of committed records get records; then in words what is wrong, and the
-    unclean elections and losses in its history."""
+    last stable offset, up to which readers of committed records get records; then in words what is wrong, the unclean
+    elections and losses in its history, and how far the groups have read that retention waits for."""
 
-    async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
+    async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]], tuple[AwaitedGroup, ...]]:
         async with connect(gateways) as log:
             topic = await log.topics.describe(name, offsets=True)
             moved = [
                 p.partition for p in topic.partitions if p.leader_epoch > 0
             ]  # without a change of leader nothing was lost
-            return topic, await log.partitions.histories(topic, moved)
+            return topic, await log.partitions.histories(topic, moved), await ask_awaited(log, topic)
 
-    topic, histories = run(task)
+    topic, histories, awaited = run(task)
     described = as_json_topic(topic)
     for p in described["partitions"]:
         entries = histories.get(p["partition"], ())
         p["unclean_elections"] = sum(e.event == "leader_elected" and e.cause == "unclean_election" for e in entries)
         p["records_lost"] = [e.evidence for e in entries if e.event == "records_lost"]
         p["records_possibly_lost"] = [e.evidence for e in entries if e.event == "records_possibly_lost"]
+        p["retention_waits"] = [
+            {"group": one.group, "position": one.position, "behind": one.behind, "lost": one.lost}
+            for one in awaited
+            if one.partition == p["partition"]
+        ]
     table = partitions_table(topic)
     if not print_for_programs(output, table, described):
-        print_topic(topic, table, histories, wide=output == WIDE)
+        print_topic(topic, table, histories, awaited, wide=output == WIDE)
 
 
 def partitions_table(topic: TopicInfo, *, offsets: bool = True) -> Table:
@@ -204,11 +212,16 @@ def partitions_table(topic: TopicInfo, *, offsets: bool = True) -> Table:
 
 
 def print_topic(
-    topic: TopicInfo, table: Table, histories: dict[int, tuple[HistoryEntry, ...]], *, wide: bool
+    topic: TopicInfo,
+    table: Table,
+    histories: dict[int, tuple[HistoryEntry, ...]],
+    awaited: Sequence[AwaitedGroup] = (),
+    *,
+    wide: bool,
 ) -> None:
-    """Print a topic for people: its settings, the table of its partitions, and sentences about what is unusual.
-    ``histories`` has the history of each partition, in which unclean elections and losses are looked for. With
-    ``wide`` the topic's id is printed, too."""
+    """Print a topic for people: its settings, the table of its partitions, and sentences about what is unusual, and
+    about the groups ``awaited``, for which retention waits. ``histories`` has the history of each partition, in which
+    unclean elections and losses are looked for. With ``wide`` the topic's id is printed, too."""
     say(f"{topic.name} ({topic.topic_id})" if wide else topic.name)
     for key, value in sorted(topic.config.items()):
         number = typed(value)
@@ -220,6 +233,7 @@ def print_topic(
             *state_in_words(topic, p),
             *waits_in_words(p),
             *losses_in_words(histories.get(p.partition, ())),
+            *awaited_in_words(p.partition, awaited),
         ):
             say(f"{topic.name}/{p.partition}: {words}")
 
@@ -262,7 +276,7 @@ def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
 
     topic = run(task)
     replicas = len(topic.partitions[-1].replicas)
-    say(f"{name} has {partitions} partitions, the new ones with {replicas} replicas each")
+    say(f"{name} has {counted(partitions, 'partition')}, the new ones with {counted(replicas, 'replica')} each")
 
 
 @topics.command()

@@ -8,7 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from tidelog.spark.pipeline import Run, load, session
+from tidelog.spark.pipelines.run import Run, load
+from tidelog.spark.pipelines.session import session
 
 
 def main(pipeline: str, gateway: str, folder: str) -> None:

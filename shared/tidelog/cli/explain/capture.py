@@ -15,7 +15,7 @@ from tidelog.captures import Capture, redact
 from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.explain.diagnosis import ClusterSnapshot, examine
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import Table, names_output, print_for_programs, print_json, say
+from tidelog.cli.output import Table, counted, names_output, print_for_programs, print_json, say
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.timeline.records import decode
@@ -204,7 +204,8 @@ def _lines(found: Capture) -> list[str]:
     taken = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(found.head["taken_ms"] / 1000))
     lines = [f"cluster {metadata['cluster']}, taken {taken}; parts: {', '.join(sorted(found.parts))}"]
     servers = sorted(f"{s['node']}{' (down)' if s['fenced'] else ''}" for s in metadata["servers"])
-    lines.append(f"servers {', '.join(servers)}; {len(metadata['topics'])} topics, {partitions} partitions")
+    size = f"{counted(len(metadata['topics']), 'topic')}, {counted(partitions, 'partition')}"
+    lines.append(f"servers {', '.join(servers)}; {size}")
     if "controllers" in found.parts:
         group = found.parts["controllers"]
         names = ", ".join(one["node"] for one in group["controllers"])

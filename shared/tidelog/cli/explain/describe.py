@@ -10,6 +10,7 @@ import click
 
 from tidelog.cli.admin.topics import as_json_topic, partitions_table, print_topic
 from tidelog.cli.completion import topic_names
+from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import WIDE, list_output, print_for_programs, say
@@ -98,17 +99,16 @@ def _describe_now(name: str, number: int | None, output: str, gateways: tuple[st
     """Ask the cluster for a topic, and print its present state: of all partitions, or only of partition ``number`` if
     that is not None. Ends the command with the error ``UNKNOWN_TOPIC`` if the topic or partition does not exist."""
 
-    async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
+    async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]], tuple[AwaitedGroup, ...]]:
         async with connect(gateways) as log:
             topic = _only(await log.topics.describe(name, offsets=True), number)
-            return topic, await log.partitions.histories(
-                topic, [p.partition for p in topic.partitions if p.leader_epoch > 0]
-            )
+            moved = [p.partition for p in topic.partitions if p.leader_epoch > 0]
+            return topic, await log.partitions.histories(topic, moved), await ask_awaited(log, topic)
 
-    topic, histories = run(task)
+    topic, histories, awaited = run(task)
     table = partitions_table(topic)
     if not print_for_programs(output, table, as_json_topic(topic)):
-        print_topic(topic, table, histories, wide=output == WIDE)
+        print_topic(topic, table, histories, awaited, wide=output == WIDE)
 
 
 def _only(topic: TopicInfo, number: int | None) -> TopicInfo:

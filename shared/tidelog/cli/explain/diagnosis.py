@@ -10,6 +10,7 @@ from statistics import median
 
 from tidelog.cli.explain.disk_growth import Growth
 from tidelog.cli.explain.histories import Histories
+from tidelog.cli.explain.retention_waits import AwaitedGroup, KeptForGroup, lost_in_words
 from tidelog.cli.explain.sentences import (
     awaited_in_words,
     doubt_in_words,
@@ -41,6 +42,8 @@ FAR_FULL_S = 90 * 86_400
 """A disk that will be full later than in this many seconds is not reported."""
 FEW_FILES = 4096
 """Number of files below which the limit of open files is reported."""
+LONG_WAIT = 0.5
+"""Share of the bound of a wait of retention for a group from which on the wait is reported."""
 OWN_REPLICAS = 3
 """Number of replicas that the cluster's own topics should have, if there are enough servers."""
 FAR_OFF_S = 2.0
@@ -110,6 +113,10 @@ class ClusterSnapshot:
     """Slow server -> most bytes per second that the gateway sends to it."""
     heirs: tuple[str, ...] = ()
     """Principals, as rules name them, that may change tokens and rules only because they could before an upgrade."""
+    awaited: tuple[AwaitedGroup, ...] = ()
+    """Consumer groups that retention waits for, in each partition."""
+    kept: tuple[KeptForGroup, ...] = ()
+    """What logs keep only because retention waits, as their leaders report."""
 
 
 def examine(view: ClusterSnapshot) -> list[Finding]:
@@ -127,6 +134,7 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
         *_heirs(view.heirs),
         *_balance(metadata),
         *_groups(view.lags),
+        *_retention_waits(view),
     ]
     found += [_wait(one) for one in view.waits]
     return in_order(found)
@@ -473,6 +481,39 @@ def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
         elif behind > FAR_BEHIND:
             what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
             yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")
+
+
+def _retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
+    """Yield findings about retention that waits for groups: records that were deleted before a group had read them,
+    waits that have used ``LONG_WAIT`` of their bound, and groups that have no position, so that they read nothing."""
+    for one in view.awaited:
+        if one.lost:
+            step = (
+                f"Find out what stopped {one.group}. To let it go on with what is left: 'tidelog groups reset"
+                f" {one.group} -t {one.topic} --to earliest'; docs/operations.md, Retention that waits for a group,"
+                " says more."
+            )
+            yield Finding(WARNING, f"{one.topic}/{one.partition}: {lost_in_words(one)}", step)
+    for kept in view.kept:
+        if kept.share >= LONG_WAIT:
+            what = (
+                f"{kept.topic}/{kept.partition}: retention keeps {kept.held_bytes / (1 << 20):.1f} MiB for group"
+                f" {kept.group}, which has not read them: {kept.share:.0%} of the bound of the wait is used"
+            )
+            step = (
+                f"Start what reads as {kept.group}, or raise retention_waits_max_ms and retention_waits_max_bytes:"
+                f" 'tidelog topics configure {kept.topic}'. At 100% the oldest records are deleted unread."
+            )
+            yield Finding(WARNING, what, step)
+    absent: dict[tuple[str, str], list[str]] = {}
+    for one in view.awaited:
+        if one.position < 0 and not one.error:
+            absent.setdefault((one.topic, one.group), []).append(f"{one.topic}/{one.partition}")
+    for (topic, group), names in absent.items():
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        what = f"{', '.join(names[:MOST_NAMED])}{more}: retention waits for group {group}, which has no position"
+        step = f"Start what reads as {group}, or 'tidelog topics configure {topic} retention_waits_for='."
+        yield Finding(NOTE, what, step)
 
 
 def _wait(one: WaitingReaders) -> Finding:

@@ -27,9 +27,11 @@ from tidelog.cli.explain.diagnosis import (
 )
 from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
 from tidelog.cli.explain.histories import Histories, ask_histories
+from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_names, kept_in
 from tidelog.cli.explain.sentences import LOSSES
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run
 from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
+from tidelog.cli.progress import Bar, shown
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import SECURITY
@@ -79,6 +81,7 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     - copies that differ or have a doubtful tail, and records that were lost or
       possibly lost in the last seven days (of at most 500 partitions);
     - how evenly servers are loaded, and how far consumer groups are behind;
+    - what retention keeps for groups, and what it deleted before they read it;
     - transactions for which readers have waited long;
     - principals that inherit the right to decide about tokens and rules;
     - how many files this process may open.
@@ -146,9 +149,11 @@ async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Findin
             lags = await _lags(log, found) if live else {}
             histories = await _recent(log, view.metadata)
             waits = await _waits(log, reports, found) if live else ()
+            awaited = await _awaited(log, view.metadata) if live else ()
             size = record_bytes(reports.metrics)
             heirs = await _heirs(log, features)
-            growth = await measure_growth(log, view.metadata.topics, size) if live else Growth()
+            with shown(Bar("measuring how fast the disks fill")):
+                growth = await measure_growth(log, view.metadata.topics, size) if live else Growth()
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
@@ -170,6 +175,8 @@ async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Findin
         growth,
         reports.limits,
         heirs,
+        awaited,
+        kept_in(reports.pages),
     )
 
 
@@ -229,6 +236,8 @@ class _Reports:
     unreadable: set[UnreadablePlace] = field(default_factory=set)
     differing: set[DifferingCopies] = field(default_factory=set)
     limits: dict[str, float] = field(default_factory=dict)
+    pages: list[str] = field(default_factory=list)
+    """The metrics as they came."""
 
     async def ask(self, log: Log, node: str, name: str) -> None:
         """Ask the process ``node`` ("": the gateway) for its metrics, and add its report under ``name``; a process
@@ -243,6 +252,7 @@ class _Reports:
         came = time.time_ns()
         self.metrics[name] = _summed(answer.page)
         self.limits.update(limits_in(answer.page))
+        self.pages.append(answer.page)
         self.versions[name] = answer.version
         self.unreadable.update(answer.unreadable)
         self.differing.update(answer.differing)
@@ -276,6 +286,18 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
         what = f"how far consumer groups are is not known: {error}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
     return lags
+
+
+async def _awaited(log: Log, metadata: MetadataAnswer) -> tuple[AwaitedGroup, ...]:
+    """Ask how far the groups have read that retention waits for, for all topics that name groups, and return the
+    answers. Topics that are deleted meanwhile are left out."""
+    found: list[AwaitedGroup] = []
+    for topic in filter(awaited_names, metadata.topics):
+        try:
+            found += await ask_awaited(log, await log.topics.describe(topic.name, offsets=True))
+        except TidelogError:  # the topic was deleted meanwhile; other findings show every other cause
+            continue
+    return tuple(found)
 
 
 async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[WaitingReaders, ...]:

@@ -11,7 +11,7 @@ from tidelog.cli.completion import places
 from tidelog.cli.explain.describe import at_option, entries_of, history_at
 from tidelog.cli.explain.sentences import change_in_words, clock, event_in_words, partition_of, refill_in_words
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import WIDE, Table, list_output, print_for_programs, rows_output, say
+from tidelog.cli.output import WIDE, Table, counted, list_output, print_for_programs, rows_output, say
 from tidelog.wire.messages import HistoryEntry
 
 
@@ -19,8 +19,8 @@ from tidelog.wire.messages import HistoryEntry
 @list_output
 @gateway_option
 def status(output: str, gateways: tuple[str, ...]) -> None:
-    """Show the controllers, the replica servers and how many partitions each leads, and the partitions that are
-    offline, under-replicated, paused or read-only."""
+    """Show the controllers, the replica servers and how many partitions each leads, the gateways with the URLs under
+    which clients find them, and the partitions that are offline, under-replicated, paused or read-only."""
 
     async def task() -> tuple[Any, Any]:
         async with connect(gateways) as log:
@@ -44,6 +44,8 @@ def status(output: str, gateways: tuple[str, ...]) -> None:
         leads = sum(p.leader == server.node for _, p in partitions)
         state = "down" if server.fenced else f"leads {leads} of {len(partitions)}"
         table.add(server.node, "replica", state, server.url)
+    for gateway in quorum.gateways:
+        table.add(gateway, "gateway", "", quorum.gateway_urls.get(gateway, ""))
     document = {
         "cluster": metadata.cluster,
         "active_controller": quorum.active,
@@ -51,6 +53,7 @@ def status(output: str, gateways: tuple[str, ...]) -> None:
         "servers": [
             {"id": s.node, "url": s.url, "broker_epoch": s.broker_epoch, "live": not s.fenced} for s in servers
         ],
+        "gateways": [{"id": node, "url": quorum.gateway_urls.get(node, "")} for node in quorum.gateways],
         "partitions": len(partitions),
         "offline": offline,
         "under_replicated": behind,
@@ -59,7 +62,8 @@ def status(output: str, gateways: tuple[str, ...]) -> None:
     }
     if print_for_programs(output, table, document):
         return
-    say(f"cluster {metadata.cluster}, {len(metadata.topics)} topics, {len(partitions)} partitions")
+    size = f"{counted(len(metadata.topics), 'topic')}, {counted(len(partitions), 'partition')}"
+    say(f"cluster {metadata.cluster}, {size}")
     table.print(wide=output == WIDE)
     for title, names in (
         ("offline", offline),

@@ -17,7 +17,7 @@ import trio
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import Table, console, print_json, result_output, say
+from tidelog.cli.output import Table, console, counted, print_json, result_output, say
 from tidelog.errors import ConfigError
 from tidelog.printable import escaped
 
@@ -286,7 +286,7 @@ def _line(importer: KafkaImport) -> str:
 def _show_result(importer: KafkaImport, seconds: float, comparison: KafkaComparison | None) -> None:
     """Print, by topic, what was copied and how far it is behind, the groups, and what the comparison has found."""
     for name, parts in _by_topic(importer).items():
-        say(f"{name}: {_size(parts)}, {len(parts)} partitions; {_behind(parts)}")
+        say(f"{name}: {_size(parts)}, {counted(len(parts), 'partition')}; {_behind(parts)}")
         groups = importer.groups.get(name, {})
         if done := [group for group, reason in groups.items() if not reason]:
             say(f"{name}: positions of {', '.join(sorted(done))}")
@@ -380,7 +380,8 @@ def _show_plans(plans: list[TopicPlan], output: str) -> None:
             if plan.exists
             else f"would be created, with replication factor {plan.replication_factor}"
         )
-        say(f"{plan.topic.name}: {plan.topic.partitions} partitions, {plan.offsets:,} offsets in Kafka; {how}")
+        size = f"{counted(plan.topic.partitions, 'partition')}, {plan.offsets:,} offsets in Kafka"
+        say(f"{plan.topic.name}: {size}; {how}")
         for name, value in sorted(plan.settings.config.items()):
             say(f"  {name} = {value}")
         for name, value in plan.settings.without_counterpart.items():

@@ -39,6 +39,8 @@ MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "ga
 DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
 """Numbers of processes of a new cluster, by role."""
 BASE_PORT = 9292
+PORTS = 100
+"""Ports that ``free_base_port`` reserves together. The last is the reservation: it is bound, and nothing listens."""
 CERTS = "certs"
 SECRET = "secret"
 """Name of the file with the secret of the cluster's services."""
@@ -49,18 +51,36 @@ CERT_DAYS = 365
 """Days for which the certificates of a new cluster are valid."""
 START_TIMEOUT_S = 60.0
 """Seconds within which a cluster has to accept writes."""
+_reserved: dict[int, int] = {}
+"""By base port, the descriptor of the bound socket of each reservation of this process. It is open until the process
+ends."""
 
 
 def free_base_port(count: int) -> int:
-    """Return a port from which ``count`` ports in a row are free now. Different processes begin their search at
-    different ports, so those that search at the same moment rarely get the same. The ports are below those that the
-    kernel gives to outgoing connections. Raises ``ConfigError`` if there are none."""
-    bases = range(10_000, 32_000, 100)
+    """Return a port from which ``count`` ports in a row, at most 99, are free now. No other process that calls this
+    function gets one of them until this process ends. Different processes begin their search at different ports. The
+    ports are below those that the kernel gives to outgoing connections. Raises ``ConfigError`` if there are none."""
+    bases = range(10_000, 32_000, PORTS)
     for turn in range(len(bases)):
         base = bases[(os.getpid() + turn) % len(bases)]
-        if all(_port_is_free(base + i) for i in range(count)):
+        if _reserve(base) and all(_port_is_free(base + i) for i in range(count)):
             return base
     raise ConfigError(f"no {count} free ports in a row on {HOST}")
+
+
+def _reserve(base: int) -> bool:
+    """Return whether this process may use the ports from this one on. It may if it can bind the last of them, which
+    stays bound."""
+    if base in _reserved:
+        return True
+    kept = socket.socket()
+    try:
+        kept.bind((HOST, base + PORTS - 1))
+    except OSError:
+        kept.close()
+        return False
+    _reserved[base] = kept.detach()
+    return True
 
 
 def _port_is_free(port: int) -> bool:

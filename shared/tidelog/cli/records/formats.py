@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidelog.batch.format import Record
 
 
-def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
+def text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
     """Return ``{name: text}`` for data in UTF-8, ``{NAME_b64: base64}`` for other data, and ``{name: None}`` for
     None."""
     if data is None:
@@ -30,7 +30,7 @@ def _part(record: Record, part: str) -> dict[str, Any]:
     """Return the key or value of a record as a map for JSON: in records of the cluster's own topics an object,
     otherwise text or base64."""
     found = as_document(record, part)
-    return _text_or_b64(part, getattr(record, part)) if found is None else {part: found}
+    return text_or_b64(part, getattr(record, part)) if found is None else {part: found}
 
 
 def _as_json(record: Record) -> bytes:
@@ -43,7 +43,7 @@ def _as_json(record: Record) -> bytes:
         "timestamp": time_of(record.timestamp_ms),
         **_part(record, "key"),
         **_part(record, "value"),
-        "headers": [{"name": name, **_text_or_b64("value", value)} for name, value in record.headers],
+        "headers": [{"name": name, **text_or_b64("value", value)} for name, value in record.headers],
     }
     return json_text(document).encode() + b"\n"
 

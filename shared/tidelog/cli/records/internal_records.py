@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 
 from tidelog.cli.output import json_text
-from tidelog.types import AUDIT, GROUPS, TIMELINE, TRANSACTIONS
+from tidelog.types import AUDIT, GROUPS, STREAMS, TIMELINE, TRANSACTIONS
 
 if TYPE_CHECKING:
     from tidelog.batch.format import Record
 
-DECODED = {TIMELINE: ("value",), AUDIT: ("value",), GROUPS: ("key", "value"), TRANSACTIONS: ("key", "value")}
+DECODED = {TIMELINE: ("value",), AUDIT: ("value",)} | dict.fromkeys((GROUPS, TRANSACTIONS, STREAMS), ("key", "value"))
 """Topic -> the parts of its records that are printed as JSON."""
 
 
@@ -42,10 +42,14 @@ def _documents(record: Record) -> dict[str, Any]:
         return {} if found is None else {"value": found}
     if record.topic == AUDIT:
         return {}  # they are stored as JSON
-    from tidelog_replica.coordinators.groups.records import read_entry  # those of transactions are encoded alike
+    from tidelog_replica.coordinators.groups.records import read_entry  # all coordinators encode alike
 
     about, fields = read_entry(record.key, record.value)
-    return {"key": about} if fields is None else {"key": about, "value": fields}
+    if fields is None:
+        return {"key": about}
+    if record.topic == STREAMS:
+        fields["data"] = fields["data"].decode(errors="backslashreplace")
+    return {"key": about, "value": fields}
 
 
 def as_document(record: Record, part: str) -> Any:

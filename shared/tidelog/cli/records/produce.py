@@ -190,15 +190,23 @@ def produce(
         options = ProducerOptions(acks=acks, compression=compression)
         async with connect(gateways) as log, log.producer(topic, options) as producer:
             sender = RecordSender(producer, parse, tally, rate, expected_offset, bar)
-            if converses:
-                with open_input("-") as stream:
-                    await sender.converse(stream)
-            else:
-                await sender.send_files(names, file_as_record)
+            try:
+                if converses:
+                    with open_input("-") as stream:
+                        await sender.converse(stream)
+                else:
+                    await sender.send_files(names, file_as_record)
+            finally:
+                sender.count_outcomes()
 
     started = time.monotonic()
-    with nullcontext() if converses else shown(bar):
-        run(task)
+    try:
+        with nullcontext() if converses else shown(bar):
+            run(task)
+    except SystemExit:
+        if tally.sent:
+            _print_totals(tally, time.monotonic() - started, bool(output))
+        raise
     _print_totals(tally, time.monotonic() - started, bool(output))
     sys.exit(DONE if tally.acked == tally.sent and not tally.stopped else FAILED)
 
@@ -233,6 +241,9 @@ def _print_totals(tally: Tally, seconds: float, as_json: bool) -> None:
         say(f"tidelog: {tally.failed} records failed, the first with {tally.first_error}", err=True)
     if tally.stopped:
         say(f"tidelog: {tally.stopped}", err=True)
+    unknown = tally.sent - tally.acked - tally.failed
+    if unknown:
+        say(f"tidelog: {unknown} records have no acknowledgement: they may be in the log, or not", err=True)
     if as_json:
         counts = {name: getattr(tally, name) for name in ("sent", "acked", "failed", "bytes")}
         print_json(counts | {"seconds": round(seconds, 3)}, indent=None)

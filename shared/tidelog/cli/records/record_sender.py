@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -189,13 +190,24 @@ class RecordSender:
         self._tally.acked += 1
         return ack
 
+    def count_outcomes(self) -> None:
+        """Count the records whose outcome is known, without waiting."""
+        while self._waiting and self._waiting[0].is_settled:
+            try:
+                self._waiting.popleft().result()
+            except TidelogError as error:
+                self._tally.failed += 1
+                self._tally.first_error = self._tally.first_error or error
+            else:
+                self._tally.acked += 1
+
     async def _settle(self, most: int) -> None:
         """Count the outcomes of records that have one, and wait until at most ``most`` records have none."""
-        while self._waiting and (self._waiting[0].is_settled or len(self._waiting) > most):
-            try:
-                await self._first_ack()
-            except TidelogError as error:
-                self._tally.first_error = self._tally.first_error or error
+        self.count_outcomes()
+        while len(self._waiting) > most:
+            with suppress(TidelogError):  # count_outcomes counts it
+                await self._waiting[0].wait()
+            self.count_outcomes()
         if self._bar is not None:
             self._bar.update(done=self._tally.acked, total=self._tally.sent)
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tidelog.cli.exit_status import FAILED, UNUSABLE
-from tidelog.cli.output import Table, print_for_programs, rows_output, say
+from tidelog.cli.output import Table, counted, print_for_programs, rows_output, say
 from tidelog.errors import ConfigError
 from tidelog.verify import KINDS, Anomaly, Recording, load
 from tidelog.verify import check as judge
@@ -66,7 +66,8 @@ def print_verdict(
 ) -> None:
     """Print the summary of one history file and its findings: the first ``SHOWN``, or all with ``show_all``. If there
     are findings, the recording's notes and the meaning of each kind of finding are printed, too."""
-    say(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
+    partitions = counted(summary.partitions, "partition")
+    say(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {partitions}")
     for line in _lines(summary):
         say(f"  {line}")
     if not recording.complete:
@@ -80,12 +81,7 @@ def print_verdict(
         say(f"… and {len(anomalies) - len(shown)} more; --all prints them")
     for kind in dict.fromkeys(anomaly.kind for anomaly in anomalies):
         say(f"  {kind}: {KINDS[kind].meaning}")
-    many = "1 finding" if len(anomalies) == 1 else f"{len(anomalies)} findings"
-    say(many if anomalies else "nothing is wrong")
-
-
-def _partitions(summary: RunSummary) -> str:
-    return f"{summary.partitions} partitions" if summary.partitions != 1 else "1 partition"
+    say(counted(len(anomalies), "finding") if anomalies else "nothing is wrong")
 
 
 def _lines(summary: RunSummary) -> list[str]:

@@ -15,7 +15,7 @@ from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
-from tidelog.cli.output import Table, list_output, print_for_programs, say
+from tidelog.cli.output import Table, counted, list_output, print_for_programs, say
 from tidelog.cli.progress import Bar, shown
 from tidelog.client.admin.replica_comparison import Comparison
 from tidelog.client.log import Log
@@ -190,7 +190,7 @@ def _print(found: list[Found], quick: bool) -> None:
     if partly := sum(bool(result.unasked) for _, _, result in found):
         verdict += f" in what was compared; {partly} of {len(found)} partitions not compared in full"
     else:
-        verdict += f"; {len(found)} partitions"
+        verdict += f"; {counted(len(found), 'partition')}"
     say(f"{verdict}, {records:,} records compared")
     if quick:
         say(QUICK)

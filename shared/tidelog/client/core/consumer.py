@@ -8,8 +8,9 @@ the position; the records below the position are skipped. Each subscription has 
 subscription are ignored.
 
 Credit bounds memory: the bytes of a partition that are in flight or wait here never exceed its credit by more than
-one delivery. No batch of a *paused* partition is handed out; what has arrived stays, and once the credit is used up
-nothing more is sent.
+one delivery. It is never larger than the gateway announces (``credit_bytes`` in ``limits``): the gateway would drop
+what is beyond, and a core that counts on it would wait for bytes that never come. No batch of a *paused* partition is
+handed out; what has arrived stays, and once the credit is used up nothing more is sent.
 
 A gap between batches, or a leader epoch that goes back, is an error: no record is ever passed over in silence. So are
 ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320), after which the application decides where to go on
@@ -28,6 +29,9 @@ from tidelog.batch.format import BatchHeader, Record, decode_batch, has_right_cr
 from tidelog.errors import BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, from_info
 from tidelog.types import Position
 from tidelog.wire.messages import Delivery
+
+UNANNOUNCED_CREDIT_BYTES = 8 << 20
+"""The credit that a gateway of an earlier release keeps, which announces no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,8 @@ class PartitionCursor:
 class ConsumerCore:
     """The core of one consumer: a cursor for each partition, and the queue of batches that were received and not
     taken. ``starts``: the position to begin at, by partition. ``ends``: the offset to stop before, by partition; a
-    partition without one has no end. ``credit``: bytes per partition. ``next_sub`` returns subscription numbers that
+    partition without one has no end. ``credit``: bytes per partition; less where the gateway announces less.
+    ``next_sub`` returns subscription numbers that
     are unique on the link."""
 
     def __init__(
@@ -161,7 +166,8 @@ class ConsumerCore:
         next_sub: Callable[[], int],
     ) -> None:
         self._topic = topic
-        self._credit = credit
+        self._wanted_credit = credit
+        self._most_credit = UNANNOUNCED_CREDIT_BYTES
         self._backoff_s = backoff_s
         self._next_sub = next_sub
         self._cursors = {p: PartitionCursor(p, starts[p], ends.get(p)) for p in sorted(starts)}
@@ -210,10 +216,11 @@ class ConsumerCore:
         """The position after the last batch that the application has taken, by partition."""
         return {p: cursor.taken for p, cursor in self._cursors.items()}
 
-    def on_link_up(self, now: float) -> list[Effect]:
-        """Record that a link is open, and return the effects that subscribe every partition on it, each from the end
-        of what has been received."""
+    def on_link_up(self, limits: Mapping[str, int], now: float) -> list[Effect]:
+        """Record that a link is open to a gateway that has announced these limits. Return the effects that subscribe
+        every partition on it, each from the end of what has been received."""
         self._up = True
+        self._most_credit = limits.get("credit_bytes", UNANNOUNCED_CREDIT_BYTES)
         return self.on_tick(now)
 
     def on_link_down(self) -> None:
@@ -401,9 +408,10 @@ class ConsumerCore:
         return effects
 
     def set_credit(self, credit: int) -> list[Effect]:
-        """Set the credit of each partition in bytes. Returns the effects that grant the additional credit; a
-        reduction is held back from later grants."""
-        more, self._credit = credit - self._credit, credit
+        """Set the credit of each partition in bytes; less where the gateway announces less. Returns the effects that
+        grant the additional credit; a reduction is held back from later grants."""
+        before, self._wanted_credit = self._credit, credit
+        more = self._credit - before
         effects: list[Effect] = []
         for cursor in self._cursors.values():
             if cursor.sub is not None:
@@ -426,6 +434,11 @@ class ConsumerCore:
         return dropped
 
     # --- credit and ends -------------------------------------------------------------------------------------
+
+    @property
+    def _credit(self) -> int:
+        """The credit of each partition in bytes, as far as the gateway keeps it."""
+        return min(self._wanted_credit, self._most_credit)
 
     def _give_back(self, cursor: PartitionCursor) -> list[Effect]:
         """Return the effect that grants the gateway the credit that is owed. Returns an empty list without a

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _MASK = 0xFFFFFFFF
-_M = 0x5BD1E995
-_SEED = 0x9747B28C
+M = 0x5BD1E995
+SEED = 0x9747B28C
 _CACHED_KEYS = 4096
 
 
@@ -19,15 +19,15 @@ def murmur2(data: bytes) -> int:
     """Return the unsigned 32-bit murmur2 hash of ``data``, equal to that of
     ``org.apache.kafka.common.utils.Utils.murmur2``."""
     length = len(data)
-    h = _SEED ^ length
+    h = SEED ^ length
     whole = length & ~3
     for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
+        k = int.from_bytes(data[at : at + 4], "little") * M & _MASK
+        k = (k ^ k >> 24) * M & _MASK
+        h = (h * M & _MASK) ^ k
     if length > whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
+        h = (h ^ int.from_bytes(data[whole:], "little")) * M & _MASK
+    h = (h ^ h >> 13) * M & _MASK
     return h ^ h >> 15
 
 

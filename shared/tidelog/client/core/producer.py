@@ -26,6 +26,8 @@ Each partition has a *partition queue*: an open batch, the closed batches, and t
 - **Tickets.** A batch that is refused because its producer id was not presented with a valid ticket was not written
   by that try. A batch that no try can have written is numbered anew under a fresh producer id; the others are given
   up.
+- **The window** of the connection (``produce_window``) bounds what all its producers have in flight. If it has no
+  room for the next batch the producer sends nothing, until an ack makes room.
 - **A conditional append** (``expected_offset``) is a batch of one record. If it is refused with ``UNEXPECTED_OFFSET``
   it is given up like any other. A retry of a record that was written is a copy, and is not refused.
 - **In a transaction** the producer id and epoch are those of the transaction, and no batch is numbered anew: if one
@@ -49,6 +51,7 @@ from collections.abc import Callable, Sequence
 from tidelog.batch.format import MAX_RECORDS, Fields
 from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, TransactionIdentity
 from tidelog.client.core.partition_queue import PartitionQueue
+from tidelog.client.core.produce_window import ProduceWindow
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, pause_s, refuse
 from tidelog.types import PRODUCER_WINDOW, Buffer
@@ -78,8 +81,13 @@ class ProducerCore:
         next_id: Callable[[], int],
         max_batch_bytes: int = 1 << 20,
         identity: TransactionIdentity | None = None,
+        window: ProduceWindow | None = None,
     ) -> None:
+        """``window``: what the connection may have in flight; None: there is no bound."""
         self.topic_id = topic_id
+        self.is_blocked = False
+        """Whether the last ``take_message`` has left batches that are due, because the window had no room."""
+        self._window = window or ProduceWindow()
         self.buffered = 0
         """Bytes of the records that are not settled."""
         self.wants_producer_id = False
@@ -172,18 +180,21 @@ class ProducerCore:
 
     def take_message(self, now: float) -> Produce | None:
         """Return the next produce message, with as many due batches as fit, and count its batches as in flight.
-        Returns None if there is no link or no batch may be sent now. The caller sends the message and calls again
-        until the result is None."""
+        Returns None if there is no link or no batch may be sent now; ``is_blocked`` tells whether the window is why.
+        The caller sends the message and calls again until the result is None."""
         if not self._up:
             return None
         parts: list[ProducePart] = []
         payload: list[Buffer] = []
         size = 0
+        self.is_blocked = False
         while self._timers and self._timers[0][0] <= now:
             self._visit_in_time(*heapq.heappop(self._timers))
         while self._due and self._has_room(size, parts):
             queue = self._due[0]
             batch = self._next_of(queue, now)
+            if self.is_blocked:
+                break
             if batch is None:
                 self._due.popleft()
                 queue.is_due = False
@@ -224,12 +235,16 @@ class ProducerCore:
     def _next_of(self, queue: PartitionQueue, now: float) -> Batch | None:
         """Remove the partition's next batch from its queue, give it a sequence if it has none, and return it. Returns
         None if no batch may be sent now: the partition drains or pauses, its window is full, the open batch still
-        lingers, or a producer id is needed first."""
+        lingers, a producer id is needed first, or the connection's window has no room (``is_blocked``)."""
         if queue.draining or now < queue.not_before or self._is_full(queue):
             return None
+        following = queue.closed[0] if queue.closed else queue.open
+        if following is None or (not queue.closed and now < self._due_at(queue, following)):
+            return None
+        if not self._window.has_room(following.size):
+            self.is_blocked = True
+            return None
         if not queue.closed:
-            if queue.open is None or now < self._due_at(queue, queue.open):
-                return None
             queue.close_open()
         batch = queue.closed[0]
         if self._idempotent and batch.base_sequence is None:
@@ -296,7 +311,7 @@ class ProducerCore:
         queue.in_flight.append(batch)
         limit = SPOILED_TIMEOUT_S if queue.spoiled else self._options.request_timeout_s
         timeout_ms = max(1, round(1000 * min(limit, batch.deadline - now)))
-        return ProducePart(
+        part = ProducePart(
             number,
             self.topic_id,
             queue.partition,
@@ -306,6 +321,8 @@ class ProducerCore:
             expected_offset=batch.expected_offset,
             transaction="" if self._identity is None else self._identity.app,
         )
+        self._window.add((part,))
+        return part
 
     # --- answers come back -----------------------------------------------------------------------------
 
@@ -483,13 +500,22 @@ class ProducerCore:
                 settled.append(self._give_up(queue, batch, failure))
         return settled
 
+    def fail_conditional(self, error: TidelogError) -> list[Batch]:
+        """Fail every unsettled batch with an expected offset with a copy of ``error``, and return these batches.
+        Called with no link, before one is used whose gateway may ignore the expected offset."""
+        batches = [batch for batch in self._unsettled if batch.expected_offset >= 0]
+        return [
+            self._give_up(self._queues[batch.partition], batch, BrokerError(error.message, code=error.code))
+            for batch in batches
+        ]
+
     def deadline(self) -> float | None:
         """Return the time at which ``on_tick`` and ``take_message`` are to be called next (0.0: at once); None if
         only an event can change something."""
         while self._timers and self._queues[self._timers[0][1]].visit_at != self._timers[0][0]:
             heapq.heappop(self._timers)
         times = [next(iter(self._unsettled)).deadline] if self._unsettled else []
-        if self._up and self._due:
+        if self._up and self._due and not self.is_blocked:
             times.append(0.0)
         if self._up and self._timers:
             times.append(self._timers[0][0])

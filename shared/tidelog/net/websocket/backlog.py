@@ -2,7 +2,8 @@
 
 Each message is bounded in size and must make progress (``frame_stream.py``), but thousands of connections may each
 have begun a long one. So the bytes that each receives after its first read are counted. If there are too many, the
-connection whose message began first has to give up: clients that do not mean to finish soon are the oldest.
+connection whose message began first has to give up: clients that do not mean to finish soon are the oldest. Long
+answers over HTTP that their clients do not take are counted, too.
 """
 
 from __future__ import annotations

@@ -26,14 +26,12 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import trio
 
 from tidelog.errors import ProtocolError, Unreachable
+from tidelog.net.direct_socket import direct_socket, read_when_ready
 from tidelog.net.tls import NodeIdentity
-from tidelog.net.tls_stream import TlsStream
 from tidelog.net.transport import Outgoing, outgoing
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frame_codec import (
@@ -69,55 +67,8 @@ FIRST_BYTES = 64 << 10
 """Size of the read at the start of a message: glibc maps larger buffers anew for every read, and unmaps them."""
 KEYS_BYTES = 1 << 10
 """Size of a read from the system's random generator: 256 masking keys."""
-IOV_MAX = 1024
-"""Most buffers that the kernel takes at once."""
 
 TEXT_FRAME, TOO_LARGE, TOO_SLOW = 1003, 1009, 1013
-
-
-class _DirectSocket(Protocol):
-    """A socket that is read and written without waiting: plain TCP, or a ``TlsStream``."""
-
-    socket: trio.socket.SocketType
-    """The socket to wait for until it is readable or writable."""
-
-    def read_now(self, most: int) -> bytes | None:
-        """Read at most ``most`` bytes without waiting and return what has arrived; None if nothing has, b"" at the
-        end of the connection. Raises ``OSError`` if the connection breaks."""
-
-    def write_now(self, buffers: Sequence[Buffer]) -> int:
-        """Write as much of the buffers as is possible without waiting. Return how many bytes were taken. Raises
-        ``OSError`` if none can be taken or the connection breaks."""
-
-    @property
-    def has_unsent(self) -> bool:
-        """Return whether bytes that were taken have not been handed to the kernel yet."""
-
-
-@dataclass(slots=True)
-class _TcpSocket:
-    """A plain TCP socket, read and written without waiting."""
-
-    socket: trio.socket.SocketType
-    has_unsent: bool = False
-    """Always False: the kernel has all bytes that were taken."""
-
-    def read_now(self, most: int) -> bytes | None:
-        try:
-            return os.read(self.socket.fileno(), most)
-        except BlockingIOError:
-            return None
-
-    def write_now(self, buffers: Sequence[Buffer]) -> int:
-        return os.writev(self.socket.fileno(), buffers[:IOV_MAX])
-
-
-def _direct(stream: trio.abc.Stream) -> _DirectSocket | None:
-    """Return an object that reads and writes the socket of a stream without waiting; None if the stream is neither
-    TCP nor a ``TlsStream``."""
-    if isinstance(stream, TlsStream):
-        return stream
-    return _TcpSocket(stream.socket) if isinstance(stream, trio.SocketStream) else None
 
 
 class FrameStream:
@@ -157,7 +108,7 @@ class FrameStream:
         self._max_bytes = max_bytes if first_bytes is None else min(first_bytes, max_bytes)
         self._chunk = early
         self._position = 0
-        self._direct = _direct(stream)
+        self._direct = direct_socket(stream)
         self._masks = masks and not server
         self._fixed_mask = b"" if server else NO_MASK  # unless this end masks
         self._keys, self._keys_used = b"", 0  # random bytes for masking keys, and how many of them were used
@@ -301,7 +252,7 @@ class FrameStream:
             elif self._direct is None:
                 data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
             else:
-                data = await self._read_socket(self._direct, FIRST_BYTES)
+                data = await read_when_ready(self._direct, FIRST_BYTES)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             self._closed = True
             raise Unreachable(f"connection to {self.remote} broke") from error
@@ -328,7 +279,7 @@ class FrameStream:
                 if self._direct is None:
                     data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
                 else:
-                    data = await self._read_socket(self._direct, RECEIVE_BYTES)
+                    data = await read_when_ready(self._direct, RECEIVE_BYTES)
         if data is not None and self._backlog is not None:
             self._backlog.add(self, len(data))
         if data is not None and not self._overdrawn:
@@ -343,15 +294,6 @@ class FrameStream:
         self.on_wait()
         if self._urgent:
             self._send_urgent()
-
-    async def _read_socket(self, direct: _DirectSocket, most: int) -> bytes:
-        """Wait until bytes arrive, and read them from the socket itself; b"" at the end of the connection. The stream
-        would ask the kernel twice, which costs as much as a small message."""
-        while True:
-            await trio.lowlevel.wait_readable(direct.socket)
-            data = direct.read_now(most)
-            if data is not None:
-                return data
 
     def _control(self, opcode: int, data: bytes) -> None:
         """Handle a control frame: answer a ping, take a pong. Raises ``Unreachable`` for a close frame, and

@@ -3,11 +3,13 @@
 trio-websocket does the opening handshake; ``frame_stream.py`` then reads and writes the frames. So that no
 frame byte is lost between the two, the handshake sees the stream through a ``_Gate``, which hands over the HTTP
 head and not one byte more. The handshake's tasks live in a nursery that ends with the handshake: an open
-connection has no hidden task. A request that does not ask for WebSocket gets a page (``net/http_pages.py``).
+connection has no hidden task. A request that does not ask for WebSocket gets a page (``net/http_pages.py``), or
+goes to the port's ``http``, which also serves the requests that follow on the connection.
 
 Refused: a web page of another origin (HTTP 403, ``net/origins.py``), another subprotocol (HTTP 400), more than
-``max_connections`` (HTTP 503), a handshake that takes longer than ``HANDSHAKE_TIMEOUT_S`` (HTTP 408), plain text on a
-port that speaks TLS (HTTP 426). permessage-deflate is never negotiated.
+``max_connections`` (HTTP 503), a handshake that takes longer than ``HANDSHAKE_TIMEOUT_S`` (HTTP 408), a head longer
+than ``MAX_HEAD_BYTES`` (HTTP 431), plain text on a port that speaks TLS (HTTP 426). permessage-deflate is never
+negotiated.
 """
 
 from __future__ import annotations
@@ -27,11 +29,21 @@ import trio_websocket
 
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
 from tidelog.net.addresses import NEEDS_TLS, why_no_connection, why_no_websocket
-from tidelog.net.http_pages import answer
+from tidelog.net.http_pages import answer, is_for
 from tidelog.net.origins import Origins
-from tidelog.net.tls import TlsFiles, TlsOptions, handshake_failure, identities_of
+from tidelog.net.tls import NodeIdentity, TlsFiles, TlsOptions, handshake_failure, identities_of
 from tidelog.net.tls_stream import TlsStream
-from tidelog.net.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
+from tidelog.net.transport import (
+    MAX_MESSAGE_BYTES,
+    NO_PAGES,
+    SUBPROTOCOL,
+    Accepting,
+    Connection,
+    HttpPeer,
+    HttpPort,
+    Page,
+    Pages,
+)
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frame_stream import FrameStream
 
@@ -53,6 +65,9 @@ MAX_CONNECTIONS = 4096
 log = logging.getLogger("tidelog")
 
 
+NO_TLS = b"HTTP/1.1 400 This port speaks no TLS: use ws:// or http://\r\nconnection: close\r\n\r\n"
+"""The answer to TLS on a port without it. Programs that expect TLS report that they got HTTP; a capture of the
+connection shows the words."""
 TLS_RECORD = b"\x16"
 """First byte of a TLS handshake (RFC 8446 §5.1)."""
 
@@ -66,16 +81,17 @@ class _HandshakeEnded(Exception):
 
 class _Gate(trio.abc.Stream):
     """The stream as the WebSocket handshake sees it: one HTTP head can be read, and not one byte more. ``early`` has
-    the bytes that came after the head. ``scope`` bounds the handshake: it is cancelled after ``HANDSHAKE_TIMEOUT_S``,
-    or when trio-websocket gives up. ``url``: where this end has connected to; "" if it accepts."""
+    the bytes that came after the head; before the head is read, those that have arrived already. ``scope`` bounds the
+    handshake: it is cancelled after ``HANDSHAKE_TIMEOUT_S``, or when trio-websocket gives up. ``url``: where this end
+    has connected to; "" if it accepts."""
 
-    def __init__(self, stream: Stream, url: str = "") -> None:
+    def __init__(self, stream: Stream, url: str = "", early: bytes = b"") -> None:
         self._url = url
         self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
         self._stream = stream
         self._head: bytes | None = None
         self._taken = False
-        self.early = b""
+        self.early = early
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return the HTTP head the first time; later calls never return."""
@@ -84,11 +100,6 @@ class _Gate(trio.abc.Stream):
         head = await self.read_head()
         self._taken = True
         return head
-
-    @property
-    def is_late(self) -> bool:
-        """Return whether the handshake timed out before the HTTP head had arrived."""
-        return self.scope.cancelled_caught and self._head is None
 
     async def read_head(self) -> bytes:
         """Wait for the HTTP head and return it; ``receive_some`` then returns it, too. Raises ``_HandshakeEnded`` if
@@ -101,10 +112,10 @@ class _Gate(trio.abc.Stream):
         """Receive until the end of the HTTP head; return the head and keep the bytes after it in ``early``. A peer
         that speaks TLS is answered in plain text, so that its library reports the mistake. Raises
         ``_HandshakeEnded``."""
-        data = b""
+        data, more = b"", self.early
         while True:
             try:
-                more = await self._stream.receive_some(MAX_HEAD_BYTES)
+                more = more or await self._stream.receive_some(MAX_HEAD_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 raise _HandshakeEnded(handshake_failure(error) or "the connection broke") from error
             data += more
@@ -112,14 +123,17 @@ class _Gate(trio.abc.Stream):
                 if more and (why := why_no_websocket(self._url, data)):
                     raise _HandshakeEnded(why)
             elif data[:1] == TLS_RECORD:  # an answer that is not TLS: the other end's library will say so
-                await self._stream.send_all(b"HTTP/1.1 400 This port speaks no TLS\r\n\r\n")
+                await self._stream.send_all(NO_TLS)
                 raise _HandshakeEnded("TLS on a port without it")
             end = data.find(b"\r\n\r\n") + 4
             if end > 3:
                 self.early = data[end:]
                 return data[:end]
+            if not self._url and len(data) > MAX_HEAD_BYTES:
+                await _refuse(self._stream, "431 Request Header Fields Too Large")
             if not more or len(data) > MAX_HEAD_BYTES:
                 raise _HandshakeEnded("no HTTP head" if more else "the peer hung up without an answer")
+            more = b""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)
@@ -212,8 +226,7 @@ class WebSocketTransport:
             )
         else:
             connection = FrameStream(stream, remote, server=False, masks=self.masks, max_bytes=most, early=early)
-        if isinstance(stream, TlsStream) and stream.context.verify_mode:
-            connection.identities = identities_of(stream.getpeercert())
+        connection.identities = _identities_of(stream)
         return connection
 
     async def serve(
@@ -249,9 +262,10 @@ class WebSocketTransport:
                 await spare.aclose()
             listeners = listeners[:1]
         real_port = listeners[0].socket.getsockname()[1]
+        served = _Port(handler, accepting.get("pages", NO_PAGES), judge, accepting.get("http"))
 
         async def on_stream(stream: trio.SocketStream) -> None:
-            await self._accept(stream, handler, accepting.get("pages", NO_PAGES), judge)
+            await self._accept(stream, served)
 
         async def listen(task_status: trio.TaskStatus[list[trio.SocketListener]]) -> None:
             async with trio.open_nursery() as accepting:
@@ -269,15 +283,9 @@ class WebSocketTransport:
     def _accepts_tls(self) -> bool:
         return self.tls is not None and self.tls.can_accept
 
-    async def _accept(
-        self,
-        stream: trio.SocketStream,
-        handler: Callable[[Connection], Awaitable[None]],
-        pages: Pages,
-        origins: Origins,
-    ) -> None:
-        """Do the handshakes on an accepted TCP stream, run ``handler`` with the connection, and close the stream at
-        the end. Refuses the stream with HTTP 503 if there are more than ``max_connections``."""
+    async def _accept(self, stream: trio.SocketStream, port: _Port) -> None:
+        """Do the handshakes on an accepted TCP stream, run the port's handler with the connection, and close the
+        stream at the end. Refuses the stream with HTTP 503 if there are more than ``max_connections``."""
         self._accepted += 1
         try:
             async with stream:
@@ -294,9 +302,9 @@ class WebSocketTransport:
                 here = f"{'wss' if self._accepts_tls else 'ws'}://{_reachable(address[0])}:{address[1]}"
                 if secured is None:
                     return
-                connection = await self._answer_handshake(secured, remote, here, pages, origins)
+                connection = await self._answer_handshake(secured, remote, here, port)
                 if connection is not None:
-                    await _run(handler, connection)
+                    await _run(port.handler, connection)
         finally:
             self._accepted -= 1
 
@@ -313,26 +321,52 @@ class WebSocketTransport:
                 why = handshake_failure(error)
                 log.debug("tls_handshake_failed remote=%s: %s", remote, why)
                 if "http request" in why:
-                    await _refuse(stream, f"{NEEDS_TLS} Upgrade Required", "upgrade: TLS/1.2\r\n")
+                    text = "This port speaks TLS: use wss:// (or https:// for pages).\n"
+                    await _refuse(stream, f"{NEEDS_TLS} Upgrade Required", "upgrade: TLS/1.2\r\n", text)
                 else:
                     broken = trio.BrokenResourceError, trio.ClosedResourceError
                     with trio.move_on_after(1.0), contextlib.suppress(*broken):
                         await secured.flush()  # the alert, so that the other end learns why
         return None
 
-    async def _answer_handshake(
-        self, stream: Stream, remote: str, local_url: str, pages: Pages, origins: Origins
-    ) -> FrameStream | None:
-        """Answer the opening HTTP request of an accepted stream. Return the open connection; None if the peer got a
-        page, was refused, gave up or took too long."""
-        gate = _Gate(stream)
+    async def _answer_handshake(self, stream: Stream, remote: str, local_url: str, port: _Port) -> FrameStream | None:
+        """Answer the opening HTTP request of an accepted stream, after the plain requests that ``port.http`` serves.
+        Return the open connection; None if the peer spoke plain HTTP, was refused, gave up or took too long."""
+        early = b""
+        while True:
+            gate = _Gate(stream, early=early)
+            head = b""
+            with trio.move_on_at(gate.scope.deadline):
+                try:
+                    head = await gate.read_head()
+                except Exception as error:  # the peer hung up, or sent no head
+                    log.debug("handshake_failed remote=%s: %r", remote, error)
+                    return None
+            if not head:
+                await _refuse(stream, "408 Request Timeout")
+                return None
+            if port.http is None or not is_for(head, port.http.prefix):
+                break
+            peer = HttpPeer(stream, remote, _identities_of(stream), port.origins, self._backlog)
+            left = await _serve_http(port.http, peer, head + gate.early)
+            if left is None:
+                return None
+            early = left
+        if not await self._shake_hands_as_server(gate, head, remote, port):
+            return None
+        opened = self._open(stream, remote, gate.early, server=True)
+        opened.local_url = local_url
+        return opened
+
+    async def _shake_hands_as_server(self, gate: _Gate, head: bytes, remote: str, port: _Port) -> bool:
+        """Answer a request with a page, or do the WebSocket handshake. Return whether the WebSocket is open."""
         accepted = False
         with gate.scope:
             try:
-                page = _page(await gate.read_head(), pages, origins)
+                page = _page(head, port.pages, port.origins)
                 if page is not None:
-                    await stream.send_all(page)
-                    return None
+                    await gate.send_all(page)
+                    return False
                 async with trio.open_nursery() as nursery:
                     request = await trio_websocket.wrap_server_stream(nursery, gate)
                     if SUBPROTOCOL in request.proposed_subprotocols:
@@ -344,13 +378,34 @@ class WebSocketTransport:
             except* Exception as group:  # whatever the peer sent, the libraries choke on it in many ways
                 log.debug("handshake_failed remote=%s: %r", remote, group.exceptions[0])
                 accepted = False
-        if gate.is_late:
-            await _refuse(stream, "408 Request Timeout")
-        if not accepted:
-            return None
-        opened = self._open(stream, remote, gate.early, server=True)
-        opened.local_url = local_url
-        return opened
+        return accepted
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """What a port serves: the handler of WebSocket connections, the pages, and plain HTTP."""
+
+    handler: Callable[[Connection], Awaitable[None]]
+    pages: Pages
+    origins: Origins
+    http: HttpPort | None = None
+
+
+async def _serve_http(port: HttpPort, peer: HttpPeer, data: bytes) -> bytes | None:
+    """Let the port serve plain requests. Return the bytes of a request that is not for it; None if the connection is
+    over. An exception is logged and ends the connection."""
+    try:
+        return await port.serve(peer, data)
+    except Exception:
+        log.exception("http_failed remote=%s", peer.remote)
+        return None
+
+
+def _identities_of(stream: Stream) -> tuple[NodeIdentity, ...] | None:
+    """Return the identities in the peer's certificate; None if none was asked for."""
+    if isinstance(stream, TlsStream) and stream.context.verify_mode:
+        return identities_of(stream.getpeercert())
+    return None
 
 
 async def _run(handler: Callable[[Connection], Awaitable[None]], connection: FrameStream) -> None:
@@ -385,11 +440,13 @@ def _failed(accept: str) -> Page:
     return Page(b"internal error\n", status=500)
 
 
-async def _refuse(stream: Stream, status: str, header: str = "") -> None:
-    """Send an HTTP answer with this status and no body, within a second. Does nothing if the connection is broken."""
+async def _refuse(stream: Stream, status: str, header: str = "", text: str = "") -> None:
+    """Send an HTTP answer with this status, further header lines and a text, within a second. Does nothing if the
+    connection is broken."""
     with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError):
-        answer = f"HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-length: 0\r\n\r\n"
-        await stream.send_all(answer.encode())
+        header += "content-type: text/plain; charset=utf-8\r\n" if text else ""
+        head = f"HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-length: {len(text)}\r\n\r\n"
+        await stream.send_all((head + text).encode())
 
 
 def _tune(stream: trio.SocketStream) -> None:

@@ -9,9 +9,12 @@ from tidelog.extras import install_hint
 
 try:
     import pyarrow as pa
+
+    from tidelog.arrow.rows import RowBuffer, row_schema
 except ImportError as error:
-    raise ImportError(f"Tidelog's source for Spark needs pyarrow: {install_hint('spark')}") from error
-from tidelog.arrow.rows import RowBuffer, row_schema
+    if error.name not in ("pyarrow", "numpy"):
+        raise
+    raise ImportError(f"Tidelog's source for Spark needs {error.name}: {install_hint('spark')}") from error
 
 ROWS = 4096
 """A record batch is closed when it has this many rows."""

@@ -9,7 +9,7 @@ gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -79,10 +79,10 @@ class CheckpointOffset:
         if the checkpoint does not have the partition."""
         return self.at.get(key, BEGIN)
 
-    def behind(self, extents: Iterable[PartitionExtent]) -> int:
-        """Return how many offsets the ends of the logs are ahead of this checkpoint offset, summed over all
-        ``extents``. A log that ends below the checkpoint counts as 0."""
-        return sum(max(0, extent.end - self.start_of(key_of(extent)).offset) for extent in extents)
+    def behind(self, key: Key, end: int) -> int:
+        """Return how many offsets the ``end`` of a partition's log is ahead of this checkpoint offset; 0 for a log
+        that ends below it."""
+        return max(0, end - self.start_of(key).offset)
 
 
 def _places(topics: Mapping[str, Any]) -> dict[Key, Position]:

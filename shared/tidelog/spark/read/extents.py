@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from tidelog.spark.errors import SourceError, translated_errors
 from tidelog.spark.option_parsers import AtTime, Offsets, Place
 from tidelog.spark.options import HowToConnect, ReadOptions
 from tidelog.spark.read.data_loss import PartitionExtent
-from tidelog.spark.read.ranges import check_named
+from tidelog.spark.read.ranges import Range, check_named
 from tidelog.types import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
@@ -108,3 +109,23 @@ def offsets_at(client: Log, found: Sequence[PartitionExtent], place: Place, name
             )
         offsets.setdefault(extent.topic, {})[extent.partition] = min(answer.offset, extent.end)
     return offsets
+
+
+def since(client: Log, ranges: Sequence[Range], time: datetime) -> list[Range]:
+    """Return the ranges without the offsets before the first record with that ``timestamp`` or a later one, in the
+    same order; a range without such a record is left out. What lies behind that record is all kept, since timestamps
+    may be in any order. ``time`` is in whole milliseconds. Raises ``SourceError``.
+
+    Leaders look for the first batch whose header names a largest timestamp that is not before ``time``. Gateways
+    refuse batches whose header is wrong, except for topics with ``validate_batches=false``."""
+    first: dict[tuple[str, int], int] = {}
+    with translated_errors():
+        for name in dict.fromkeys(each.topic for each in ranges):
+            topic = client.topics.describe(name)
+            partitions = [each.partition for each in ranges if each.topic == name]
+            answers = client.partitions.list_offsets(topic, time, partitions)
+            first |= {(topic.topic_id, partition): answer.offset for partition, answer in answers.items()}
+    narrowed = [
+        replace(each, start=max(each.start, first.get((each.topic_id, each.partition), 0))) for each in ranges
+    ]
+    return [each for each in narrowed if each.start < each.end]

@@ -52,7 +52,7 @@ class _RangeRead:
         """Yield the records of the range as Arrow record batches. Offsets that are gone are passed over if
         ``failOnDataLoss`` is not set. Logs at the end how many offsets were in batches that could not be decoded, if
         there were any."""
-        from tidelog.spark.read.arrow import row_buffer, take_tables
+        from tidelog.spark.read.arrow import row_buffer
 
         wanted = self._wanted
         rows = row_buffer(wanted.topic, self._options.include_headers)
@@ -63,30 +63,48 @@ class _RangeRead:
                     self._add(rows, batch)
                     self._at = Position(batch.header.leader_epoch, batch.end)
                     if rows.is_enough():
-                        yield from take_tables(rows)
+                        yield from self._take(rows)
             except TidelogError as error:
                 if error.code not in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
                     raise
                 self._pass_over(error)
-        yield from take_tables(rows)
+        yield from self._take(rows)
         if self._skipped:
             where = f"{wanted.topic}/{wanted.partition}"
             text = "%s: skipped %d offsets in %d batches that cannot be decoded"
             log.warning(text, where, self._skipped_offsets, self._skipped)
 
     def _add(self, rows: RowBuffer, batch: Fetched) -> None:
-        """Add the records of a log batch to ``rows``. A batch that cannot be decoded is skipped with a warning if
-        ``onUnreadable`` is ``skip`` and its bytes were not damaged on the way to this client; otherwise this raises
-        ``TIDELOG_CORRUPT``."""
+        """Add a log batch to ``rows``, or skip it (``_skip``) if its CRC is wrong or it does not decompress."""
         try:
             rows.add(batch.partition, batch.data, batch.first, batch.end)
         except CorruptBatch as error:
-            found = batch.unreadable(self._wanted.topic, error)
-            if self._options.on_unreadable == "raise" or found.is_damaged:
-                raise unreadable(found) from None
-            self._skipped += 1
-            self._skipped_offsets += batch.end - batch.first
-            log.warning("skipped: %s: %s", found.place, found.why)
+            self._skip(batch, error)
+
+    def _take(self, rows: RowBuffer) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of the buffer as record batches. Log batches that cannot be decoded are skipped
+        (``_skip``)."""
+        from tidelog.client.core.consumer import Fetched
+        from tidelog.spark.read.arrow import take_tables
+
+        while rows.count:
+            try:
+                yield from take_tables(rows)
+            except CorruptBatch as error:
+                refused = rows.refused
+                assert refused is not None
+                place = refused.partition, refused.header, memoryview(refused.data), refused.first, refused.end
+                self._skip(Fetched(*place), error)
+
+    def _skip(self, batch: Fetched, error: CorruptBatch) -> None:
+        """Skip a batch that cannot be decoded with a warning, if ``onUnreadable`` is ``skip`` and its bytes were not
+        damaged on the way to this client; otherwise raise ``TIDELOG_CORRUPT``."""
+        found = batch.unreadable(self._wanted.topic, error)
+        if self._options.on_unreadable == "raise" or found.is_damaged:
+            raise unreadable(found) from None
+        self._skipped += 1
+        self._skipped_offsets += batch.end - batch.first
+        log.warning("skipped: %s: %s", found.place, found.why)
 
     def _fetch(self) -> Iterator[Fetched]:
         """Read the log from the present position on, and yield its batches up to the end of the range. Raises

@@ -4,8 +4,8 @@ the task has written some of them.
 A leader recognises a batch that is sent again by its producer's sequence number, and acknowledges the copy. But a
 leader remembers only the last five batches of a producer in a partition. Of an earlier one it knows only that the
 sequence was written. A second attempt gets that answer for all but the last of its batches, so it reads the log and
-compares. All records of the task have the timestamp of the micro-batch, so the batches of an earlier attempt are
-behind the first record of that time or later."""
+compares. It begins at the first record of the log that has the timestamp of the first record of the batch, or a later
+one: the batch of the earlier attempt, which has the same timestamps, is there or behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tidelog.client.batch_sender import BatchSender
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
 from tidelog.spark.errors import SourceError
-from tidelog.spark.write.row_encoder import NumberedBatch, TaskIdentity, TopicLimits, WriteTarget
+from tidelog.spark.write.renewal import ENDED
+from tidelog.spark.write.task_data import NumberedBatch, TaskIdentity, TopicLimits, WriteTarget
 from tidelog.types import Position
 from tidelog.wire.messages import TopicInfo
 
@@ -43,11 +44,14 @@ class TaskSender:
     partition: the queues are sent at the same time, the batches of one queue in order. After a batch has failed, no
     further batch is sent."""
 
-    def __init__(self, log: Log, nursery: trio.Nursery, sender: BatchSender, timestamp_ms: int) -> None:
+    def __init__(self, log: Log, nursery: trio.Nursery, sender: BatchSender, ended: str = "") -> None:
+        """``ended`` is added to the text of an error which says that the transaction of the batches has ended."""
+        self.acked = 0
+        """Number of batches that are acknowledged."""
+        self._ended = ended
         self._log = log
         self._nursery = nursery
         self._sender = sender
-        self._timestamp_ms = timestamp_ms
         self._topics: dict[str, TopicInfo] = {}
         self._copies: dict[WriteTarget, LogCopies] = {}
         self._queues: dict[WriteTarget, trio.MemorySendChannel[NumberedBatch]] = {}
@@ -59,9 +63,14 @@ class TaskSender:
         """Make the connection send under the id, epoch and ticket of this producer."""
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
-    async def fetch_limits(self, topic: str) -> TopicLimits:
-        """Look up a topic, remember its id for sending, and return its limits. Raises the errors of the client."""
+    async def fetch_limits(self, topic: str, keyed: bool) -> TopicLimits:
+        """Look up a topic, remember its id for sending, and return its limits. Raises the errors of the client, and
+        ``TIDELOG_MODE`` if the rows replace each other by key (``keyed``) and the topic is not compacted."""
         found = await self._log.topics.describe(topic)
+        cleanup = found.config.get("cleanup", "delete")
+        if keyed and "compact" not in cleanup:
+            text = f"outputMode complete takes compacted topics, and {topic} has cleanup={cleanup}"
+            raise SourceError("TIDELOG_MODE", f"{text}: tidelog topics configure {topic} cleanup=compact")
         self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 
@@ -98,6 +107,7 @@ class TaskSender:
         topic, partition = batch.target
         try:
             await self._sender.send(self._topics[topic].topic_id, partition, batch.data, SEND_TIMEOUT_S)
+            self.acked += 1
         except TidelogError as error:
             if error.code not in UNVERIFIED:
                 self._fail(batch, error)
@@ -110,7 +120,7 @@ class TaskSender:
         none under the sequence, or cannot be read, remember that as a failure."""
         topic, partition = batch.target
         if batch.target not in self._copies:
-            self._copies[batch.target] = LogCopies(self._log, self._topics[topic], partition, self._timestamp_ms)
+            self._copies[batch.target] = LogCopies(self._log, self._topics[topic], partition)
         try:
             same = await self._copies[batch.target].has(batch.data)
         except TidelogError as error:
@@ -126,11 +136,13 @@ class TaskSender:
         """Remember that a batch failed, as a ``TIDELOG_NOT_WRITTEN`` error that says whether its records may be in
         the log."""
         topic, partition = batch.target
+        advice = OTHER_ROWS if error.code == "SEQUENCE_CONFLICT" else ""
+        if self._ended and error.code in ENDED:
+            advice = f". {self._ended}"
         outcome = "may not be in the log" if error.unknown_outcome else "are not in the log"
         self._error = SourceError(
             "TIDELOG_NOT_WRITTEN",
-            f"{topic}/{partition}: {batch.count} records {outcome}: {error.message} ({error.code})"
-            f"{OTHER_ROWS if error.code == 'SEQUENCE_CONFLICT' else ''}",
+            f"{topic}/{partition}: {batch.count} records {outcome}: {error.message} ({error.code}){advice}",
         )
 
     async def finish(self) -> None:
@@ -159,14 +171,13 @@ class _LogCopy(NamedTuple):
 
 class LogCopies:
     """The batches of one producer that are already in the log of one partition. The log is read from the time of the
-    producer's records on, and only as far as the calls of ``has`` need."""
+    first batch that is looked up on, and only as far as the calls of ``has`` need. Batches must be looked up in the
+    order of their sequences."""
 
-    def __init__(self, log: Log, topic: TopicInfo, partition: int, since_ms: int) -> None:
-        """``since_ms`` is the timestamp of the producer's records, in milliseconds since 1970."""
+    def __init__(self, log: Log, topic: TopicInfo, partition: int) -> None:
         self._log = log
         self._topic = topic
         self._partition = partition
-        self._since_ms = since_ms
         self._offset = -1
         """Offset up to which the log was read, exclusive; -1: nothing was read yet."""
         self._found: dict[int, _LogCopy] = {}
@@ -188,7 +199,7 @@ class LogCopies:
         whether there were any batches: False at the end of the committed records."""
         topic, partition = self._topic, self._partition
         if self._offset < 0:
-            since = datetime.fromtimestamp(self._since_ms / 1000, UTC)
+            since = datetime.fromtimestamp(wanted.first_timestamp / 1000, UTC)
             self._offset = (await self._log.partitions.list_offsets(topic, since, [partition]))[partition].offset
         at = Position(-1, self._offset)
         _, batches = await self._log.read_batches(topic.topic_id, partition, at, isolation="uncommitted")

@@ -27,11 +27,16 @@ class WriteOptions(HowToConnect):
     compression: Codec = "none"
     app: str = ""
     """Transactional id of the writing application, which stays the same after a restart; "": the query's id in
-    Spark."""
+    Spark, and a new one for each batch write."""
+    batch: int = 0
+    """Number of a batch write in its application, with ``appId``. Streams have Spark's numbers."""
+    keyed: bool = False
+    """Whether each batch has all rows of the result again, as Spark's mode ``complete`` does: they need keys, and
+    compacted topics. No option; the mode says so."""
     delivery: str = "idempotent"
     transaction_timeout_ms: int = 120_000
-    """Milliseconds after which the transaction of a task is aborted, with exactly-once: a task that takes longer
-    fails. Readers of committed records wait this long for a task that was killed."""
+    """Milliseconds after which the transaction of a task is aborted, with exactly-once, if the task makes no
+    progress. Readers of committed records wait this long for a task that was killed."""
 
 
 WRITE: Parsers = {
@@ -40,6 +45,7 @@ WRITE: Parsers = {
     "acks": ("acks", texts.one_of(*ACKS)),
     "compression": ("compression", texts.one_of(*CODECS)),
     "appId": ("app", texts.name_of("the writer")),
+    "batchId": ("batch", texts.count(0)),
     "delivery": ("delivery", texts.one_of(*DELIVERIES)),
     "transactionTimeout": ("transaction_timeout_ms", texts.duration_ms),
 }
@@ -50,9 +56,14 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     ``WriteOptions``. Raises ``SourceError`` (``TIDELOG_OPTION``), whose text lists every unknown, malformed or
     contradictory option."""
     values, faults = texts.collect(options, WRITE, "a stream" if streaming else "a write")
-    values.setdefault("delivery", "exactly-once" if streaming else "idempotent")
-    if not streaming and texts.given_of(options, ("appId",)):
-        faults.append("appId belongs to streams: every batch write is another one")
+    numbered = texts.given_of(options, ("appId", "batchId"))
+    values.setdefault("delivery", "exactly-once" if streaming or numbered else "idempotent")
+    if streaming and "batchId" in numbered:
+        faults.append("batchId belongs to batch writes: Spark numbers the batches of a stream")
+    if not streaming and len(numbered) == 1:
+        faults.append("a batch write takes both appId and batchId, or neither: without a number it is never repeated")
+    if not streaming and numbered and values["delivery"] != "exactly-once":
+        faults.append(f"appId and batchId of a batch write go with delivery exactly-once, not {values['delivery']}")
     if not faults:
         result = WriteOptions(**values)
         faults = result.contradictions()

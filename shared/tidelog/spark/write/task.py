@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from tidelog.client import trio_loop
 from tidelog.client.loop import wall_ms
+from tidelog.client.transactions import Transaction
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import TASK_PRODUCERS
 from tidelog.spark.errors import SourceError, translated_errors
 from tidelog.spark.read import extents
 from tidelog.spark.write.delivery import SEND_TIMEOUT_S, TaskSender
 from tidelog.spark.write.options import WriteOptions
-from tidelog.spark.write.row_encoder import Reserved, RowEncoder, Task, TaskIdentity
+from tidelog.spark.write.renewal import ENDED, explain_end, keep_open
+from tidelog.spark.write.task_data import Reserved, Task, TaskIdentity
 from tidelog.sync.portal import Portal
 from tidelog.types import MAX_TASKS
 
@@ -57,11 +59,14 @@ def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterat
     """Write a task's rows in a staged transaction with the given name, and return their number when all are
     acknowledged. Readers of committed records see the rows after ``commit`` has named the transaction. Raises
     ``SourceError``; the transaction is then aborted, at the latest by its time-out."""
-    with _connected(options) as portal:
-        staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
-        with portal.entered(staging) as transaction:
-            _, id, epoch = transaction.identity
-            return _send(portal, options, TaskIdentity(id, epoch, wall_ms(), app), start, tables)
+    timeout_s = options.transaction_timeout_ms / 1000
+    with (
+        _connected(options) as portal,
+        _timeout_named(timeout_s),
+        portal.entered(portal.log.stage(app, name=name, timeout_s=timeout_s)) as transaction,
+    ):
+        _, id, epoch = transaction.identity
+        return _send(portal, options, TaskIdentity(id, epoch, wall_ms(), app), start, tables, transaction)
 
 
 def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
@@ -97,6 +102,19 @@ def _advised() -> Iterator[None]:
 
 
 @contextmanager
+def _timeout_named(timeout_s: float) -> Iterator[None]:
+    """Return a context manager that raises ``TIDELOG_NOT_WRITTEN`` with advice if the cluster says that the
+    transaction, whose time-out is ``timeout_s`` seconds, has ended. Other errors pass unchanged."""
+    try:
+        yield
+    except TidelogError as error:
+        if error.code not in ENDED:
+            raise
+        text = f"{error.message} ({error.code}). {explain_end(timeout_s)}"
+        raise SourceError("TIDELOG_NOT_WRITTEN", text) from error
+
+
+@contextmanager
 def _connected(options: WriteOptions) -> Iterator[Portal]:
     """Return a context manager that connects to a gateway, with a thread for the client, and closes the connection at
     its end. Errors of the client become ``SourceError``."""
@@ -111,17 +129,31 @@ def _connected(options: WriteOptions) -> Iterator[Portal]:
 
 
 def _send(
-    portal: Portal, options: WriteOptions, producer: TaskIdentity, start: int, tables: Iterator[pa.RecordBatch]
+    portal: Portal,
+    options: WriteOptions,
+    producer: TaskIdentity,
+    start: int,
+    tables: Iterator[pa.RecordBatch],
+    transaction: Transaction | None = None,
 ) -> int:
     """Encode the tables as batches of one producer, send them, and return the number of rows when all are
-    acknowledged. Raises ``SourceError`` for a row that cannot be a record, and for a batch that failed."""
+    acknowledged. ``transaction`` is that of the batches, which is renewed meanwhile; None: they have none. Raises
+    ``SourceError`` for a row that cannot be a record, and for a batch that failed."""
+    from tidelog.spark.write.row_encoder import RowEncoder
+
+    timeout_s = options.transaction_timeout_ms / 1000
     encoder = RowEncoder(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
-    task = TaskSender(portal.log, portal.nursery, sender, producer.timestamp_ms)
+    task = TaskSender(portal.log, portal.nursery, sender, explain_end(timeout_s) if transaction else "")
     portal.run(task.use_producer, producer)
+    if transaction is not None:
+        renewing = partial(keep_open, transaction, timeout_s, lambda: encoder.rows + task.acked)
+        portal.soon(partial(portal.nursery.start_soon, renewing))
     for table in tables:
+        if options.keyed and table.column("key").null_count:
+            raise SourceError("TIDELOG_MODE", "outputMode complete takes rows with keys, and a key is null")
         for topic in encoder.topics_of(table):
-            encoder.set_limits(topic, portal.run(task.fetch_limits, topic))
+            encoder.set_limits(topic, portal.run(task.fetch_limits, topic, options.keyed))
         for batch in encoder.add(table):
             portal.run(task.put, batch)
     for batch in encoder.finish():

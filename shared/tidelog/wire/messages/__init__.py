@@ -5,14 +5,14 @@ Each module holds the messages of one plane. Other code imports them from this p
 | module | messages |
 |---|---|
 | `base` | the base classes, shared parts, hello and welcome |
-| `registration` | a replica server to the active controller |
+| `registration` | a replica server, or a gateway, to the active controller |
 | `description` | describe topics, partitions and servers |
 | `metadata` | watch and change the metadata |
 | `access` | tokens, rules, quotas |
 | `raft` | between controllers |
 | `replication` | between replica servers |
 | `data` | produce, read, subscribe, compare replicas |
-| `groups`, `transactions` | requests to their coordinators |
+| `groups`, `transactions`, `streams` | requests to their coordinators |
 | `development` | a cluster of ``tidelog dev`` |
 
 On the wire (``codec.py``, ``tidelog.cddl``) a message is one binary WebSocket message that holds a CBOR sequence. The
@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         UseProducer,
     )
     from tidelog.wire.messages.description import (
+        GatewayInfo,
         Metadata,
         MetadataAnswer,
         PartitionInfo,
@@ -178,8 +179,10 @@ if TYPE_CHECKING:
     from tidelog.wire.messages.registration import (
         AlterIsr,
         AlterIsrAnswer,
+        AnnounceGateway,
         ConfirmLeader,
         FollowerLag,
+        GatewaysAnswer,
         HandOver,
         Heartbeat,
         IsrMember,
@@ -209,6 +212,16 @@ if TYPE_CHECKING:
         Progress,
         ReadTail,
         TailRead,
+    )
+    from tidelog.wire.messages.streams import (
+        AppendStream,
+        CreateStream,
+        DeleteStream,
+        DescribeStream,
+        PrepareStreams,
+        ReadStream,
+        StreamData,
+        StreamInfo,
     )
     from tidelog.wire.messages.transactions import (
         AbortStaged,
@@ -245,8 +258,10 @@ __all__ = [
     "AlterLearners",
     "AlterQuotas",
     "AlterTopic",
+    "AnnounceGateway",
     "AppendEntries",
     "AppendResult",
+    "AppendStream",
     "AskedRequest",
     "BeginTransaction",
     "CancelReassignment",
@@ -256,9 +271,11 @@ __all__ = [
     "ControllerInfo",
     "ControllerMember",
     "CopyRead",
+    "CreateStream",
     "CreateTopic",
     "Credit",
     "DeleteGroup",
+    "DeleteStream",
     "DeleteTopic",
     "Delivery",
     "DescribeAccess",
@@ -267,6 +284,7 @@ __all__ = [
     "DescribeGroupAnswer",
     "DescribeMetrics",
     "DescribeQuorum",
+    "DescribeStream",
     "DifferingCopies",
     "Digest",
     "DigestAnswer",
@@ -290,6 +308,8 @@ __all__ = [
     "FetchedPart",
     "FollowerLag",
     "ForgetServer",
+    "GatewayInfo",
+    "GatewaysAnswer",
     "GroupHeartbeat",
     "GroupHeartbeatAnswer",
     "GroupInfo",
@@ -338,6 +358,7 @@ __all__ = [
     "PlayedNode",
     "PrepareAudit",
     "PrepareGroups",
+    "PrepareStreams",
     "PrepareTransaction",
     "PrepareTransactions",
     "ProcessLevels",
@@ -356,6 +377,7 @@ __all__ = [
     "Read",
     "ReadAnswer",
     "ReadCopy",
+    "ReadStream",
     "ReadTail",
     "Reassign",
     "Rebalance",
@@ -381,6 +403,8 @@ __all__ = [
     "SnapshotResult",
     "StableOffset",
     "StagedCommitted",
+    "StreamData",
+    "StreamInfo",
     "Subscribe",
     "SuspectPart",
     "TailRead",
@@ -410,6 +434,7 @@ MODULES = (
     "data",
     "groups",
     "transactions",
+    "streams",
     "raft",
     "access",
     "registration",

@@ -111,12 +111,21 @@ class AccessAnswer(Message):
     quotas: tuple[Quota, ...] = ()
     heirs: tuple[str, ...] = ()
     """Principals, as rules name them, whose right to administer the cluster includes ``security``."""
+    authentication: bool = False
+    """The gateway refuses clients that show neither a token nor a certificate. A gateway of an earlier release does
+    not say, here and below."""
+    authorization: bool = False
+    """The gateway enforces the rules."""
+    principal: str = ""
+    """Principal of the client that asked, as rules name it."""
+    superuser: bool = False
+    """The gateway's configuration names this principal among its superusers: rules do not bind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeAccess(Message):
     """Request of a client to its gateway: describe the tokens, rules and quotas of the cluster, as the gateway has
-    them. The gateway enforces them only if its setting ``authorization`` is on."""
+    them, and say which of them the gateway enforces."""
 
     OP: ClassVar[str] = "describe_access"
     ANSWER: ClassVar[type[Message]] = AccessAnswer

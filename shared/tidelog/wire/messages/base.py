@@ -56,8 +56,7 @@ BASES = (Message, SequencedRequest, AdminRequest)
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """Part of error answers and of other parts: an error as it is sent, with its code, a text and details. Its
-    receiver makes the exception of ``tidelog.errors`` from it."""
+    """Part of error answers and of other parts: an error as it is sent, with its code, a text and details."""
 
     code: str
     """One of the codes of ``docs/errors.md``. It alone decides how a client reacts."""
@@ -98,7 +97,7 @@ class Welcome(Message):
     may send messages. A refused hello gets an error instead, and the connection is closed."""
 
     version: int
-    """Version of the protocol. The connection is closed if it is not the version of the hello."""
+    """Version of the protocol that is spoken from now on, from the range that the hello has named."""
     cluster: str
     """Id of the cluster."""
     node: str
@@ -106,14 +105,19 @@ class Welcome(Message):
     role: str
     """Role of the sender: ``gateway``, ``replica`` or ``controller``."""
     max_message_bytes: int
-    """Longest message that either end accepts, in bytes."""
+    """Longest message that either end accepts, in bytes; also ``message_bytes`` in ``limits``."""
     max_in_flight: int
-    """Most requests that may wait for an answer on this connection. One more is answered ``OVERLOADED``. A client
-    should have no more batches without an ack, either."""
+    """Most requests that may wait for an answer on this connection, one more is answered ``OVERLOADED``; also
+    ``requests`` in ``limits``."""
     nonce: bytes = b""
     """32 random bytes if the services have a secret (``wire.proof``); otherwise empty."""
     proof: bytes = field(default=b"", repr=False)
     """MAC which proves that the sender has the secret of the services; empty if they have none."""
+    capabilities: tuple[str, ...] = ()
+    """What a gateway can do beyond the first release of the protocol (``wire.capabilities``)."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """The limits of this connection that a gateway keeps, by name (docs/protocol.md). A client ignores names that it
+    does not know. A gateway of an earlier release names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ class Hello(Message):
     OP: ClassVar[str] = "hello"
     ANSWER: ClassVar[type[Message]] = Welcome
     version: int
-    """Version of the protocol. Another version than that of the receiver is refused with ``UNSUPPORTED``."""
+    """Version of the protocol, for a receiver that does not know ranges of versions."""
     role: str
     """Role of the sender: ``client``, ``gateway``, ``replica`` or ``controller``. It decides which ops the receiver
     allows."""
@@ -145,6 +149,14 @@ class Hello(Message):
     """32 random bytes if the sender is a service that has a secret (``wire.proof``); otherwise empty."""
     url: str = ""
     """URL that a service with a secret has dialed; otherwise ""."""
+    version_min: int = -1
+    """Lowest version of the protocol that the sender speaks; -1: ``version``. A receiver that speaks none from
+    ``version_min`` to ``version_max`` refuses with ``UNSUPPORTED``, whose detail has its own range under the same
+    names."""
+    version_max: int = -1
+    """Highest version of the protocol that the sender speaks; -1: ``version``."""
+    capabilities: tuple[str, ...] = ()
+    """The capabilities that a client wants to use (``wire.capabilities``)."""
 
 
 @dataclass(frozen=True, slots=True)

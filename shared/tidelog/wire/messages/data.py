@@ -143,15 +143,15 @@ class Read(Message):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer(Message):
-    """Answer to ``ListOffset``: the offset, with leader epoch and timestamp of the record at that offset, or of the
-    last one before it."""
+    """Answer to ``ListOffset``: the offset, the leader epoch of the record before it, and for a time the timestamp of
+    the record at it."""
 
     offset: int
     """The offset that was looked up."""
     leader_epoch: int = -1
-    """Leader epoch of that record; -1: none."""
+    """Leader epoch of the record before that offset; -1: none is known."""
     timestamp_ms: int = -1
-    """Timestamp of that record, in milliseconds; -1: none."""
+    """For a time: the timestamp of the record at that offset, in milliseconds; -1: there is none."""
     stable: StableOffset | None = None
     """The last stable offset, if it is below the high watermark. Present only if the answer is the high watermark
     (``latest`` with ``uncommitted``)."""
@@ -162,8 +162,8 @@ class OffsetAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
-    """Request of a client to a gateway, and of any service to a replica server: look up the log start, the high
-    watermark, or the offset of a time. A leader answers the high watermark only after it has proved that it still
+    """Request of a client to a gateway, and of any service to a replica server: look up the log start, the end of
+    what can be read, or the offset of a time. A leader answers that end only after it has proved that it still
     leads."""
 
     OP: ClassVar[str] = "list_offset"
@@ -171,15 +171,17 @@ class ListOffset(Message):
     topic_id: str
     partition: int
     at: str
-    """``earliest``: the log start. ``latest``: the high watermark. ``timestamp``: the first record at or after
-    ``timestamp_ms``, or the high watermark if there is none. For a timestamp a replica server answers the beginning
-    of the first batch that has such a record; a gateway then finds the record in the batch."""
+    """``earliest``: the log start. ``latest``: the last stable offset, or the high watermark with ``isolation``
+    ``uncommitted``. ``timestamp``: the first record at or after ``timestamp_ms``, or as ``latest`` if there is none.
+    For a timestamp a replica server answers the beginning of the first batch that has such a record; a gateway then
+    finds the record in the batch."""
     timestamp_ms: int = -1
     """Time to look up, in milliseconds; required with ``timestamp``, otherwise -1."""
     leader_epoch: int = -1
     """Leader epoch of the partition as the sender knows it; -1: not known."""
     isolation: str = "committed"
-    """``committed``: the last stable offset takes the place of the high watermark. ``uncommitted``: it does not."""
+    """How far records count, for ``latest`` and for a time. ``committed``: up to the last stable offset.
+    ``uncommitted``: up to the high watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +448,8 @@ class Subscribe(Message):
     offset: int
     """Offset of the first record wanted."""
     credit: int
-    """Bytes of payload that may be delivered before the client sends more ``Credit``. More than 8 MiB is not kept."""
+    """Bytes of payload that may be delivered before the client sends more ``Credit``. More than the
+    limit ``credit_bytes``, 8 MiB, is not kept."""
     last_epoch: int = -1
     """Leader epoch of the record before ``offset`` (KIP-320); -1: not known."""
     read_from: str = "leader"

@@ -76,9 +76,18 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayInfo:
+    """Part of ``MetadataAnswer`` and ``GatewaysAnswer``: a gateway, with the URL that it advertises."""
+
+    node: str
+    url: str
+    """``ws://…`` or ``wss://…``, under which clients reach the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataAnswer(Message):
-    """Answer to ``Metadata``, from a gateway: topics and servers of the cluster as the gateway knows them. A topic
-    that was asked for by name and does not exist is left out."""
+    """Answer to ``Metadata``, from a gateway: topics and servers of the cluster as the gateway knows them, and its
+    gateways. A topic that was asked for by name and does not exist is left out."""
 
     cluster: str
     """Id of the cluster."""
@@ -86,6 +95,9 @@ class MetadataAnswer(Message):
     """Raft index of the newest change that the answer includes."""
     topics: tuple[TopicInfo, ...]
     servers: tuple[ServerInfo, ...]
+    gateways: tuple[GatewayInfo, ...] = ()
+    """Gateways that clients may go on at, 64 at most, the gateway that answers included; each was connected to the
+    active controller a few seconds ago. Empty: none advertises a URL, or the gateway does not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class QuorumAnswer(Message):
     disks_needed: tuple[str, ...] = ()
     """Controllers without which no leader can be elected, each with the disk that it had. The disks of other
     controllers are old copies."""
+    gateway_urls: dict[str, str] = field(default_factory=dict)
+    """The URLs that gateways have announced to this controller (``AnnounceGateway``), by name, 64 at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""Requests of a replica server to the active controller: registration, heartbeats, and reports about partitions. An
-*incarnation* of a replica server is one run of its process; the broker epoch is its number."""
+"""Requests of a replica server to the active controller: registration, heartbeats, and reports about partitions; and
+the announcement of a gateway. An *incarnation* of a replica server is one run of its process; the broker epoch is its
+number."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidelog.wire.messages.base import Done, Message
+from tidelog.wire.messages.description import GatewayInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,3 +279,23 @@ class ReportDoubt(Message):
     step: str
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaysAnswer(Message):
+    """Answer to ``AnnounceGateway``, from the active controller: the gateways that clients may be told of."""
+
+    gateways: tuple[GatewayInfo, ...]
+    """Gateways that have announced a URL over a connection that is still open, sorted by name, 64 at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceGateway(Message):
+    """Request of a gateway to the active controller, repeated every few seconds: under which URL clients reach the
+    sender. The announcement holds until the next one, or until the connection ends. It is refused with ``MALFORMED``
+    if ``url`` is none. A controller of an earlier release refuses it with ``UNSUPPORTED``."""
+
+    OP: ClassVar[str] = "announce_gateway"
+    ANSWER: ClassVar[type[Message]] = GatewaysAnswer
+    url: str = ""
+    """``ws://…`` or ``wss://…``; "": clients are not told of the sender."""

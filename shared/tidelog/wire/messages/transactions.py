@@ -47,6 +47,11 @@ class BeginTransaction(Message):
     """Producer id that is not used yet: set by the gateway, and taken by the coordinator if it needs one."""
     principal: str = ""
     """As in ``JoinGroup``."""
+    renew: bool = False
+    """Begin nothing, but let the ``timeout_ms`` of the open transaction with this ``owner`` begin again. The answer
+    is that of its begin. The request is refused with ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER`` or
+    ``TRANSACTION_ABORTED`` if there is none any more. A transaction may stay open for so long as the setting
+    ``transactions.open_max_ms`` says. An older coordinator ignores the field, and may begin a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,9 @@ class CommitStaged(Message):
     batch: int
     """Number of the batch that the transactions form."""
     staged: tuple[str, ...]
-    """Names of the staged transactions."""
+    """Names of the staged transactions. If they begin with ``owner=OWNER/``, the application belongs to that owner:
+    the request is refused with ``INVALID_TRANSACTION`` and the detail ``owner`` if the last commit was of another
+    one."""
     alone: bool = False
     """No other request commits any of the application's staged transactions. All that are not named here are then
     aborted."""

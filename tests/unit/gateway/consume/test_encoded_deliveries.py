@@ -24,8 +24,8 @@ class Receiver:
         self.source = source
         self.got: list[Outgoing] = []
 
-    def post_encoded(self, message: Outgoing) -> None:
-        self.got.append(message)
+    def post_encoded(self, message: Message, encoded: Outgoing) -> None:
+        self.got.append(encoded)
 
 
 async def test_a_delivery_to_many_clients_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,16 @@ async def test_batches_that_have_no_such_record_any_more_are_passed_over() -> No
     assert await find(Leader([batch(10, 100)], OffsetAnswer(10, 4, 100)), 200) == END
 
 
+async def test_the_answer_has_the_leader_epoch_of_the_record_before() -> None:
+    """A reader that begins there names it as ``last_epoch``."""
+    leader = Leader([batch(10, 100, 101), batch(12, 260)], OffsetAnswer(10, 3, 100))
+    assert await find(leader, 200) == OffsetAnswer(12, 4, 260)
+    leader = Leader([batch(10, 100, 260)], OffsetAnswer(10, 3, 100))
+    assert await find(leader, 200) == OffsetAnswer(11, 4, 260)
+    damaged = batch(10, 300)[:-1] + b"?"
+    assert await find(Leader([damaged], OffsetAnswer(10, 3, 100)), 200) == OffsetAnswer(10, 3)
+
+
 async def test_where_a_batch_cannot_be_decoded_its_first_offset_is_the_answer() -> None:
     damaged = bytearray(batch(10, 100, 300))
     damaged[-1] ^= 1

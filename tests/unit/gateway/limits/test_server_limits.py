@@ -489,7 +489,7 @@ class Gateway:
     async def wait_up(self, _deadline: float) -> Gateway:
         return self
 
-    async def send(self, message: Produce) -> None:
+    async def send_batches(self, _link: object, message: Produce, _deadline: float) -> None:
         self.sender.on_acks([ProduceAck(message.parts[0].id, 0, 1, "all/os", throttle_ms=2000)])
 
 

@@ -350,6 +350,23 @@ def test_failover_with_an_idempotent_producer_is_only_latency() -> None:
     assert bench.flush() == ([], {})
 
 
+def test_a_copy_is_said_to_be_one_unless_an_earlier_try_of_the_gateway_may_be_its_original() -> None:
+    for lost in (False, True):
+        bench = Bench()
+        for source in (CLIENT, OTHER):  # the same bytes, as of two requests with one Idempotency-Key
+            bench.router.on_produce(source, produce(batch(0)), bench.now)
+        (send,), _ = bench.flush()
+        for part in parts(send):
+            bench.refuse("r1", part, "OFFLINE", unknown=lost)  # without doubt as of a partition that is being opened
+        bench.advance(0.05)
+        (send,), _ = bench.flush()
+        first, second = parts(send)
+        acks = ProduceAck(first.id, 5, 1), ProduceAck(second.id, 5, 1, duplicate=True)
+        bench.router.on_produced("r1", Produced(acks), bench.now)
+        _, found = bench.flush()
+        assert [found[source][0].duplicate for source in (CLIENT, OTHER)] == [False, not lost]
+
+
 def test_a_paused_leader_that_was_replaced_is_not_waited_for() -> None:
     bench = Bench()
     bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)
@@ -498,6 +515,31 @@ def test_a_client_that_sends_too_much_is_refused() -> None:
     (ack,) = acks.pop(CLIENT)
     assert ack.id == 3 and ack.error is not None and ack.error.code == "OVERLOADED"
     assert acks == {}
+
+
+def test_the_limit_that_a_client_has_exceeded_is_named() -> None:
+    data = [batch(i, size=400) for i in range(3)]
+    for limit, settings in (
+        ("produce_bytes", RouterSettings(client_max_bytes=2 * len(data[0]))),
+        ("produce_batches", RouterSettings(client_max_batches=2)),
+    ):
+        bench = Bench(None, settings=settings)
+        bench.router.on_produce(CLIENT, produce(*data), bench.now)
+        _, acks = bench.flush()
+        error = acks[CLIENT][0].error
+        assert error is not None and (error.code, error.detail["limit"]) == ("OVERLOADED", limit)
+        assert int(error.detail["most"]) in (2, 2 * len(data[0]))
+        bench.router.on_link_closed(CLIENT)
+        bench.router.on_produce(CLIENT, produce(batch(producer_id=0), batch(producer_id=0)), bench.now)
+        assert bench.flush()[1] == {}, "nothing of the closed connection counts any more"
+
+
+def test_a_batch_beyond_the_bytes_of_a_client_is_taken_if_it_is_the_only_one() -> None:
+    data = [batch(i, size=400) for i in range(2)]
+    bench = Bench(None, settings=RouterSettings(client_max_bytes=100))
+    bench.router.on_produce(CLIENT, produce(*data), bench.now)
+    (ack,) = bench.flush()[1][CLIENT]
+    assert ack.id == 2 and ack.error is not None and ack.error.code == "OVERLOADED"
 
 
 def test_a_principal_leaves_room_for_the_bytes_of_others_over_all_its_connections() -> None:

@@ -39,7 +39,7 @@ from tidelog_gateway.settings import ConnectionSettings
 from unit.tidelog.wire.test_cddl import example
 
 TOPIC, TOPIC_ID, SERVER = "secret", "id-secret", "server-9"
-KINDS = {"topic": "topic:*", "group": "group:*", "app": "app:*", "cluster": "cluster"}
+KINDS = {"topic": "topic:*", "group": "group:*", "app": "app:*", "stream": "stream:*", "cluster": "cluster"}
 COPIES = (Digest, ReadCopy)
 BY_REQUEST = {kind.ANSWER.__name__: kind for op in CLIENT_OPS if (kind := OPS[op]).ANSWER is not None}
 """The request of an answer; of those with one answer any will do."""
@@ -81,7 +81,7 @@ def test_every_field_that_holds_text_has_one_row_and_every_row_is_about_such_fie
 
 def test_a_field_rule_with_a_name_has_a_right() -> None:
     for row in FIELD_RULES:
-        assert row.names in ("topic", "group", "application", "principal", "server", "")
+        assert row.names in ("topic", "group", "application", "stream", "principal", "server", "")
         assert bool(row.names) == bool(row.right), "what names nothing takes nothing"
         assert row.names or row.why
         assert not row.right or row.right.split(" ")[1] in KINDS
@@ -112,6 +112,7 @@ def filled(value: Any, words: dict[str, str]) -> Any:
 
 
 WORDS = {"topic_id": TOPIC_ID, "topics": TOPIC, "topic": TOPIC, "evidence": "alice at 10.0.0.1:1"}
+WORDS |= {"gateway_urls": "ws://g1"}
 """Examples name a topic that there is."""
 
 

@@ -247,7 +247,7 @@ def test_verify_says_where_a_copy_was_not_compared_to_the_end(monkeypatch: pytes
         return done.exit_code, done.output
 
     code, output = verify(Comparison(("r1", "r2"), 0, 12))
-    assert code == 0 and "no difference; 1 partitions, 12 records compared" in output
+    assert code == 0 and "no difference; 1 partition, 12 records compared" in output
     code, output = verify(Comparison(("r1",), 0, 12, unasked={"r2": "not synced"}))
     assert code == 1 and "orders/0: r2 was not compared to the end: not synced" in output
     assert "no difference in what was compared; 1 of 1 partitions not compared in full, 12 records compared" in output

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -168,6 +169,12 @@ def test_a_link_to_the_file_stays_a_link(folder: Path, tmp_path: Path) -> None:
     (folder / "contexts.toml").symlink_to(tmp_path / "kept.toml")
     save(Contexts("", {"prod": Context(("ws://a",))}))
     assert (folder / "contexts.toml").is_symlink() and "ws://a" in (tmp_path / "kept.toml").read_text()
+
+
+def test_contexts_in_something_else_than_a_file_are_refused(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "contexts.toml")
+    assert "is not a file" in refused("list")
 
 
 def test_a_file_that_cannot_be_written_is_named(folder: Path) -> None:

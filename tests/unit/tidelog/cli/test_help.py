@@ -48,6 +48,12 @@ def test_the_options_of_the_connection_are_explained_once() -> None:
     assert "TIDELOG_CONTEXT" in page and "the context in use" in " ".join(page.split())
 
 
+def test_a_misspelt_page_is_suggested() -> None:
+    assert "'connection'" in output("help", "conection", code=2)
+    assert "'topics'" in output("help", "topcs", code=2)
+    assert "'connection'" not in output("help", "topics", "conection", code=2)
+
+
 def test_a_short_option_means_the_same_in_every_command() -> None:
     meanings: dict[str, set[str]] = {}
 
@@ -92,8 +98,8 @@ def test_help_of_something_below_a_command_says_that_there_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "incomplete", "found"),
     [("help", "conn", ["connection"]), ("help", "topi", ["topics"]), ("help topics", "cr", ["create"]),
-     ("help topics create", "", []), ("help nothing", "", []), ("", "con", ["consume", "controller", "controllers",
-     "context"])],
+     ("help topics create", "", []), ("help nothing", "", []), ("", "con", ["conformance", "consume", "controller",
+     "controllers", "context"])],
 )  # fmt: skip
 def test_commands_are_completed(arguments: str, incomplete: str, found: list[str]) -> None:
     complete = ShellComplete(main, {}, "tidelog", "_TIDELOG_COMPLETE")

@@ -196,9 +196,9 @@ SENTENCES = {
     *("verify record", "capture take", "tickets rotate", "tokens create", "tokens revoke", "tokens rotate"),
     *("acls add", "acls remove", "acls check", "acls drop-inherited", "quotas set"),
     *(f"cluster {word}" for word in ("down", "kill", "end", "pause", "resume", "restart")),
-    *("context add", "context remove", "context use", "help"),
+    *("context add", "context remove", "context use", "help", "pipeline graph"),
 }
-"""The commands that print neither a list nor a description: a sentence, a token, a script, or records."""
+"""The commands that print neither a list nor a description: a sentence, a token, a script, a picture, or records."""
 
 
 def commands(group: click.Group, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:

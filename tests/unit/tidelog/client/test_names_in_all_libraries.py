@@ -43,10 +43,7 @@ NOT_FOR_APPLICATIONS = {
 """Public in ``tidelog`` for other modules of its own."""
 SET_BY_CONSTRUCTORS = {"topic", "topics", "group"}
 """Attributes of objects in Python, where the classes do not tell of them."""
-TRANSACTIONS = (
-    *("transaction", "stage", "commit", "wait_visible", "abort"),
-    *("transactions", "describe_transactions", "abort_transaction", "settle_transaction"),
-)
+TRANSACTIONS = ("transaction", "stage", "commit", "wait_visible")
 FLAT = {new: old for old, new in OLD_NAMES.items()} | {f"{part}.{name}": part for part, name in CALLED.items()}
 ENDS = "async with"
 SYNC_HAS = {
@@ -67,10 +64,10 @@ JS_HAS = {
     ("Producer", "abandon"): "ends it without waiting; in Python that is leaving its block by an error",
 }
 JS_LACKS = {
-    **{("Log", name): "JavaScript reads what is committed, and has no transactions" for name in TRANSACTIONS},
+    **{("Log", name): "JavaScript reads what is committed, and begins no transactions" for name in TRANSACTIONS},
     **{(kind, "next_batch"): "batches as they are stored are for Spark and the like" for kind in READERS},
     ("GroupConsumer", "topic_id"): "assignment and positions tell",
-    **{("Log", name): "for the command" for name in ("features", "raise_level", "forget_server")},
+    **{("Log", name): "for the command" for name in ("features", "raise_level")},
     ("Log", "compare_replicas"): "for the command: pages ask digest",
     **{("Log", name): "for the command" for name in ("read_copy", "compare_copies", "scrub_server")},
     ("Log", "read_arrow"): "pyarrow and its tables are Python's",

@@ -27,8 +27,11 @@ from tidelog.wire.messages import CopyRead, Digest, ListOffset, Message, Subscri
 
 
 @asynccontextmanager
-async def connected(gateways: int = 1, partitions: int = 1) -> AsyncIterator[tuple[FakeCluster, tidelog.Log]]:
+async def connected(
+    gateways: int = 1, partitions: int = 1, **limits: int
+) -> AsyncIterator[tuple[FakeCluster, tidelog.Log]]:
     cluster = FakeCluster()
+    cluster.limits = limits
     cluster.add_topic("orders", partitions)
     with trio.fail_after(30):
         async with cluster.gateways(gateways) as urls, tidelog.connect(urls) as log:
@@ -398,6 +401,15 @@ async def test_a_slow_consumer_is_not_sent_more_than_its_credit() -> None:
             async for _ in consumer:
                 count += 1
         assert count > 350
+
+
+async def test_a_consumer_that_wants_more_credit_than_the_gateway_keeps_does_not_wait_for_it() -> None:
+    async with connected(credit_bytes=30_000) as (_, log):
+        async with log.producer("orders", tidelog.ProducerOptions(batch_bytes=10_000)) as producer:
+            for _ in range(100):
+                await producer.submit(b"x" * 1000)
+        options = tidelog.ConsumerOptions(buffer_bytes=64 << 20, partition_bytes=64 << 20)
+        assert len([r async for r in log.consume("orders", start="earliest", end="latest", options=options)]) == 100
 
 
 async def test_positions_are_those_of_the_last_record_handed_out() -> None:

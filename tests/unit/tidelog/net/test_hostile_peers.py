@@ -14,7 +14,7 @@ from typing import Any
 import cbor2
 import pytest
 import trio
-from support.hostile_wire import GOOD, HANDSHAKES, MESSAGES, ending, frame, frames_for
+from support.hostile_wire import GOOD, HANDSHAKES, MESSAGES, REFUSED, ending, frame, frames_for
 from tidelog.errors import TidelogError
 from tidelog.net.link import Link, connect_link, serve_links
 from tidelog.net.transport import SUBPROTOCOL
@@ -27,7 +27,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Message, Request
 
 WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 100)
-ALLOWED = {"client": frozenset({"init_producer", "produce", "metadata", "credit"})}
+ALLOWED = {"client": frozenset({"init_producer", "list_offset", "produce", "metadata", "credit"})}
 LIMIT = 1 << 20
 PATIENCE_S = 30.0
 """Only a hang lasts longer, however busy the machine is."""
@@ -140,6 +140,19 @@ async def test_messages_that_close(url: str, message: bytes, code: int) -> None:
         await peer.send(frame(2, message))
         assert await peer.assert_closed(code) != ""
     await assert_served(url)
+
+
+@pytest.mark.parametrize(("message", "words"), REFUSED.values(), ids=REFUSED)
+async def test_bad_requests_are_answered_and_the_connection_stays(url: str, message: bytes, words: str) -> None:
+    async with opened(url) as peer:
+        for _ in range(2):  # the number is free again
+            await peer.say(BytesMessage(message))
+            event = await peer.event()
+            assert isinstance(event, BytesMessage)
+            answer = cbor2.loads(bytes(event.data))
+            assert answer["re"] == 1 and answer["error"]["code"] == "MALFORMED"
+            assert words in answer["error"]["message"] and "detail" not in answer["error"]
+        assert (await peer.ask(op="init_producer", id=4)) == {"re": 4, "producer_id": 7}
 
 
 FRAMES = frames_for(LIMIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -98,6 +99,28 @@ async def test_a_request_for_an_unknown_page_gets_the_list_of_pages() -> None:
 async def test_a_head_has_the_length_but_not_the_body() -> None:
     reply = await ask("/hello", "HEAD", accept="tea")
     assert (reply.status, reply.headers[b"content-length"], reply.body) == (200, b"12", b"")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "compressed"),
+    [
+        ("", False),
+        ("gzip, deflate, br, zstd", True),
+        ("br;q=1.0, gzip;q=0.8, *;q=0.1", True),
+        ("GZIP", True),
+        ("identity, gzip;q=0", False),
+        ("gzip;q=0.000", False),
+        ("x-gzipped", False),
+    ],
+)
+def test_a_compressed_page_goes_to_clients_that_accept_it(accepted: str, compressed: bool) -> None:
+    pages = {"/long": lambda accept: Page(b"long " * 99, gzipped=gzip.compress(b"long " * 99))}
+    reply = answer(f"GET /long HTTP/1.1\r\nHost: x\r\nAccept-Encoding: {accepted}\r\n\r\n".encode(), pages)
+    assert reply is not None
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert f"\r\ncontent-length: {len(body)}\r\n".encode() in head and b"\r\nvary: accept-encoding" in head
+    assert (b"\r\ncontent-encoding: gzip" in head) == compressed
+    assert (gzip.decompress(body) if compressed else body) == b"long " * 99
 
 
 async def test_a_page_that_fails_is_a_fault_of_ours_and_logged(caplog: pytest.LogCaptureFixture) -> None:

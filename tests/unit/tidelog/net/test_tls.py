@@ -152,6 +152,27 @@ async def test_a_client_asks_for_the_host_only_and_may_show_nothing_where_nothin
         assert refused.value.code == "UNAUTHENTICATED"
 
 
+async def answer_to(url: str, data: bytes) -> bytes:
+    """Send this over TCP, and return all that comes until the end of the connection."""
+    async with await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2])) as stream:
+        await stream.send_all(data)
+        return b"".join([part async for part in stream])
+
+
+async def test_a_page_that_is_asked_for_without_tls_says_what_is_right(server: TlsOptions) -> None:
+    async with serving(server) as url:
+        said = await answer_to(url, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    head, _, text = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 426 ") and f"content-length: {len(text)}".encode() in head
+    assert b"This port speaks TLS: use wss://" in text
+
+
+async def test_tls_at_a_port_without_it_is_answered_in_words() -> None:
+    async with serving(NOBODY) as url:
+        said = await answer_to(url, b"\x16\x03\x01\x02\x00\x01")
+    assert said.startswith(b"HTTP/1.1 400 This port speaks no TLS: use ws://")
+
+
 async def test_plain_text_and_tls_name_the_other_in_their_errors(ca: Authority, server: TlsOptions) -> None:
     async with serving(server) as url:
         with pytest.raises(TidelogError, match="the port speaks TLS: use wss://"):

@@ -120,3 +120,44 @@ def test_with_tls_certificates_say_which_service_it_is() -> None:
     files = {"tls_cert": "c", "tls_key": "k", "tls_ca": "a", "cluster_secret_file": "s"}
     urls = {"advertised_url": "wss://localhost:9093", "controllers": ("wss://localhost:9192",)}
     assert ReplicaConfig(**files, **urls).faults() == []  # type: ignore[arg-type]
+
+
+# --- what clients are told of a gateway --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://g1:9292", "must be a URL"),
+        ("ws://g1:9292?x", "must be a URL"),
+        ("ws://0.0.0.0:9292", "name one that clients reach"),
+        ("wss://[::]:9292", "name one that clients reach"),
+        (f"wss://{'g' * 250}", "longer than 255"),
+    ],
+)
+def test_a_gateway_advertises_only_what_clients_can_use(url: str, words: str) -> None:
+    assert words in fault_of(GatewayConfig, advertised_url=url)
+
+
+def test_a_gateway_with_tls_advertises_tls() -> None:
+    files = {"tls_cert": "c.pem", "tls_key": "k.pem"}
+    assert "speaks TLS" in fault_of(GatewayConfig, **files, advertised_url="ws://g1:9292")
+    assert fault_of(GatewayConfig, **files, advertised_url="wss://g1:9292") == ""
+    assert fault_of(GatewayConfig, advertised_url="wss://proxy.example/log") == "", "a proxy may speak it"
+
+
+@pytest.mark.parametrize(
+    ("host", "advertised_url", "told"),
+    [
+        ("127.0.0.1", "", "ws://listening:1"),
+        ("10.0.0.7", "", "ws://listening:1"),
+        ("10.0.0.7", "wss://proxy.example", "wss://proxy.example"),
+        ("0.0.0.0", "", ""),
+        ("::", "", ""),
+        ("0.0.0.0", "ws://g1:9292", "ws://g1:9292"),
+    ],
+)
+def test_by_default_a_gateway_advertises_where_it_listens_if_that_is_one_address(
+    host: str, advertised_url: str, told: str
+) -> None:
+    assert GatewayConfig(host=host, advertised_url=advertised_url).advertised("ws://listening:1") == told

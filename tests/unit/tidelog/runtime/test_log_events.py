@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import structlog
 from tidelog.runtime import logs
-from tidelog.runtime.log_events import ANY, BY_SERVICE, LogEvent, counted
+from tidelog.runtime.log_events import ANY, BY_SERVICE, PIPELINE, LogEvent, counted
 from tidelog.sansio.effects import Event
 
 ROOT = Path(__file__).resolve().parents[4]
-TABLE = {event.name: event for table in (ANY, *BY_SERVICE.values()) for event in table}
+TABLE = {event.name: event for table in (ANY, PIPELINE, *BY_SERVICE.values()) for event in table}
 LEVELS = ("debug", "info", "warning", "error", "exception")
 MAKERS = ("Event", "event", "_event", "_say", "_tell")
 OTHER_EVENTS = {
@@ -75,8 +75,19 @@ def shared() -> Iterator[tuple[str, str | None]]:
         yield from ((name, level) for name, level in written_by(ast.parse(path.read_text())) if level)
 
 
-WRITERS = {**{service: list(written(service)) for service in BY_SERVICE}, "any": list(shared())}
-TABLES = {**BY_SERVICE, "any": ANY}
+def pipelines() -> Iterator[tuple[str, str | None]]:
+    """What ``tidelog pipeline`` writes."""
+    home = ROOT / "shared" / "tidelog"
+    for path in (*(home / "spark" / "pipelines").glob("*.py"), home / "cli" / "pipeline.py"):
+        yield from written_by(ast.parse(path.read_text()))
+
+
+WRITERS = {
+    **{service: list(written(service)) for service in BY_SERVICE},
+    "any": list(shared()),
+    "pipeline": list(pipelines()),
+}
+TABLES = {**BY_SERVICE, "any": ANY, "pipeline": PIPELINE}
 
 
 @pytest.mark.parametrize("service", TABLES)

@@ -17,6 +17,7 @@ from tidelog.spark import checkpoint_planner as stream
 from tidelog.spark.checkpoint_planner import TidelogStreamReader
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import parse
+from tidelog.spark.progress import lag
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import JoinGroup
 
@@ -233,11 +234,22 @@ def test_a_group_that_others_use_is_refused() -> None:
             reader(url, groupId="g").initialOffset()
 
 
-def test_progress_reports_how_far_the_query_is_behind() -> None:
-    with served() as (_, url):
-        fill(url, 10)
-        source = reader(url, startingOffsets="earliest", maxOffsetsPerTrigger="4")
-        step(source, source.initialOffset())
+def test_progress_reports_how_far_each_partition_is_behind_the_batch_that_is_planned() -> None:
+    with served(2) as (cluster, url):
+        fill(url, 20, 2)
+        cluster.log("orders").start = 3
+        start = '{"orders": {"0": 1, "1": 6}}'
+        source = reader(url, startingOffsets=start, maxOffsetsPerTrigger="4", failOnDataLoss="false")
+        begin = source.initialOffset()
+        end = step(source, begin)
+        source.partitions(begin, end)
         report = source.reportLatestOffset()
-        assert (report["behind"], report["lost"], upto(report)) == (10, 0, {0: (4, 10)})
+        assert upto(end) == {0: (4, 5), 1: (4, 8)}
+        assert (report["behind"], report["lost"], upto(report)) == (7, 2, {0: (4, 10), 1: (4, 10)})
+        partitions = report["topics"]["orders"]["partitions"]
+        assert {n: (at["behind"], at["lost"]) for n, at in partitions.items()} == {"0": (5, 2), "1": (2, 0)}
+        assert lag({"sources": [{"latestOffset": report}]}) == {"orders": {0: 5, 1: 2}}
+        end = step(source, step(source, end))
+        assert step(source, end) == end
+        assert lag({"sources": [{"latestOffset": source.reportLatestOffset()}]}) == {"orders": {0: 0, 1: 0}}
         source.stop()

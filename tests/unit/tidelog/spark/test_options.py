@@ -10,6 +10,7 @@ from tidelog.spark.errors import CODES, SourceError
 from tidelog.spark.option_parsers import AtTime
 from tidelog.spark.options import BATCH, STREAM, ReadOptions, parse
 from tidelog.spark.write.options import WRITE
+from tidelog.tables.tables import TableAddress
 
 
 def refusal(**options: str) -> str:
@@ -176,3 +177,39 @@ def test_the_page_lists_every_option_and_every_code() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
     assert [name for name in {**BATCH, **STREAM, **WRITE} if f"`{name}`" not in page] == []
     assert [code for code in CODES if f"| `{code}` |" not in page] == []
+
+
+def test_the_table_of_history() -> None:
+    given = {
+        "subscribe": "orders",
+        "history": "iceberg:lake.orders",
+        "history.catalog.uri": "http://c",
+        "history.s3.endpoint": "http://s",
+        "history.appid": "lake.orders",
+    }
+    options = parse(given)
+    assert options.history == TableAddress("iceberg", "lake.orders", {"uri": "http://c"}, {"s3.endpoint": "http://s"})
+    assert options.history_app == "lake.orders"
+    manifest = parse({"subscribe": "orders", "history": "manifest:s3://lake/orders"}).history
+    assert manifest == TableAddress("parquet", "s3://lake/orders")
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"history": "orc:x"}, "history is a table: iceberg:NAMESPACE.TABLE, delta:FOLDER or manifest:FOLDER"),
+        ({"history": "delta:"}, "history is a table"),
+        ({"history": "delta:/x", "history.app": "y"}, "there is no option history.app; history takes history.appId"),
+        ({"history.appid": "y"}, "history.appid: there is no history"),
+        ({"history": "delta:/x", "startingTimestamp": "1"}, "history takes offsets, not times"),
+        ({"history": "delta:/x", "filterPushdown": "true"}, "filterPushdown and history do not go together"),
+    ],
+)
+def test_what_does_not_go_with_history_is_said(options: dict[str, str], fault: str) -> None:
+    with pytest.raises(SourceError, match=rf"\[TIDELOG_OPTION\] {fault}"):
+        parse({"subscribe": "orders", **options})
+
+
+def test_a_stream_has_no_history() -> None:
+    with pytest.raises(SourceError, match=r"\] history is for batch reads: a stream reads from the log alone$"):
+        parse({"subscribe": "orders", "history": "delta:/x", "history.appId": "y"}, streaming=True)

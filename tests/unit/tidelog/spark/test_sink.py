@@ -7,6 +7,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import tidelog.sync
 from support.fake_gateway import FakeCluster, Partition
 from support.gateway_thread import served
-from tidelog.batch.format import decode_columns, read_header
+from tidelog.batch.format import decode_batch, decode_columns, read_header
 from tidelog.batch.sparse import thin_batch
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import refuse
@@ -25,14 +26,16 @@ from tidelog.wire.messages import InitProducer, InitTaskProducer, Message, Produ
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType, TimestampType
 from tidelog.spark import sink
 from tidelog.spark.errors import SourceError
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked
 from tidelog.spark.write import task as sending
 from tidelog.spark.write import task_input
+from tidelog.spark.write.columns import check_columns
 from tidelog.spark.write.options import parse
-from tidelog.spark.write.row_encoder import Reserved, RowEncoder, TaskIdentity, TopicLimits, check_columns
+from tidelog.spark.write.row_encoder import RowEncoder
+from tidelog.spark.write.task_data import Reserved, TaskIdentity, TopicLimits
 
 
 def refusal(streaming: bool = False, **options: str) -> str:
@@ -50,7 +53,10 @@ def refusal(streaming: bool = False, **options: str) -> str:
         ({"compression": "gzip"}, "compression is none, zstd or lz4; not 'gzip'"),
         ({"delivery": "twice"}, "delivery is exactly-once, idempotent or at-least-once; not 'twice'"),
         ({"acks": "none"}, "acks none goes with delivery at-least-once only, not with idempotent"),
-        ({"appId": "me"}, "appId belongs to streams"),
+        ({"appId": "me"}, "a batch write takes both appId and batchId, or neither"),
+        ({"batchId": "1"}, "a batch write takes both appId and batchId, or neither"),
+        ({"appId": "me", "batchId": "-1"}, "batchId is a whole number, at least 0; not '-1'"),
+        ({"appId": "me", "batchId": "1", "delivery": "idempotent"}, "go with delivery exactly-once, not idempotent"),
         (
             {"delivery": "exactly-once", "acks": "leader"},
             "acks leader goes with delivery idempotent and at-least-once",
@@ -70,6 +76,12 @@ def test_a_stream_is_written_exactly_once_unless_it_says_otherwise() -> None:
     assert parse({"topic": "a"}, streaming=False).delivery == "idempotent"
 
 
+def test_a_batch_write_with_a_number_is_written_exactly_once() -> None:
+    numbered = parse({"topic": "a", "appId": "me", "batchId": "7"}, streaming=False)
+    assert (numbered.delivery, numbered.app, numbered.batch) == ("exactly-once", "me", 7)
+    assert "Spark numbers the batches of a stream" in refusal(streaming=True, topic="a", batchId="7")
+
+
 def test_options_of_spark_itself_are_accepted() -> None:
     given = {"topic": "a", "delivery": "idempotent", "checkpointLocation": "/somewhere", "queryName": "q"}
     assert parse(given, streaming=True).topic == "a"
@@ -82,6 +94,7 @@ def test_options_of_spark_itself_are_accepted() -> None:
         ({"value": "int"}, True, "value is int, not binary or string"),
         ({"value": "string", "offset": "bigint"}, True, "offset is no column of a record"),
         ({"value": "string"}, False, "give the option topic, or a column topic"),
+        ({"value": "string", "timestamp": "bigint"}, True, "timestamp is bigint, not timestamp"),
         ({"value": "string", "headers": "map<string,binary>"}, True, "headers is map<string,binary>, not array<"),
     ],
 )
@@ -96,6 +109,14 @@ def test_a_log_is_not_overwritten() -> None:
         checked({"topic": "a"}, StructType(), overwrite=True, streaming=False)
 
 
+def test_mode_complete_takes_rows_with_keys() -> None:
+    value, key = StructField("value", BinaryType()), StructField("key", BinaryType())
+    with pytest.raises(SourceError, match=r"\[TIDELOG_MODE\].*takes a column key"):
+        checked({"topic": "a"}, StructType([value]), overwrite=True, streaming=True)
+    assert checked({"topic": "a"}, StructType([value, key]), overwrite=True, streaming=True).keyed
+    assert not checked({"topic": "a"}, StructType([value, key]), overwrite=False, streaming=True).keyed
+
+
 def test_every_column_that_a_record_has_is_taken() -> None:
     header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     full = [
@@ -104,6 +125,7 @@ def test_every_column_that_a_record_has_is_taken() -> None:
         StructField("headers", ArrayType(header)),
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
+        StructField("timestamp", TimestampType()),
     ]
     checked({}, StructType(full), overwrite=False, streaming=False)
 
@@ -159,11 +181,20 @@ def test_batches_stay_within_the_bound_of_the_topic() -> None:
     [
         ({"value": ["a"], "partition": [4]}, "orders has partitions 0 to 3; a row names 4"),
         ({"value": ["a"], "headers": [[{"key": "k", "value": None}]]}, "a header without key or value"),
+        ({"value": ["a"], "timestamp": [datetime(1969, 12, 31, tzinfo=UTC)]}, "a timestamp before 1970"),
     ],
 )
 def test_a_row_that_is_no_record_is_refused(columns: dict[str, list[Any]], text: str) -> None:
     with pytest.raises(SourceError, match=text):
         batches(encoder(), table(**columns))
+
+
+def test_a_row_has_its_own_time_or_that_of_its_task() -> None:
+    times = [datetime(2026, 1, 2, 3, 4, 5, 678_999, UTC), None, datetime(1970, 1, 1, tzinfo=UTC)]
+    made = encoder(partitions=1)
+    rows = table(value=["a", "b", "c"], timestamp=pa.array(times, pa.timestamp("us", "UTC")))
+    [batch] = [*made.add(rows), *made.finish()]
+    assert [record.timestamp_ms for record in decode_batch(batch.data)] == [1_767_323_045_678, 1000, 0]
 
 
 def test_a_row_without_any_topic_is_refused() -> None:
@@ -374,7 +405,7 @@ def test_a_query_cannot_take_the_application_of_another_nor_go_back(monkeypatch:
     with served() as (_, url):
         for query, batch, wanted in (
             ("q", 7, ""),
-            ("other", 8, "application me belongs to q, not to other: use another name"),
+            ("other", 8, r"\[TIDELOG_APP_ID\] application me belongs to q, not to other: use another name"),
             ("q", 6, "batch 6 of me is over: batch 7 has begun"),
         ):
             with task(monkeypatch, 0, **properties(query, batch)):
@@ -388,14 +419,22 @@ def test_a_query_cannot_take_the_application_of_another_nor_go_back(monkeypatch:
 
 
 def replay(
-    patch: pytest.MonkeyPatch, cluster: FakeCluster, url: str, first: list[bytes], second: list[bytes], forgotten: int
+    patch: pytest.MonkeyPatch,
+    cluster: FakeCluster,
+    url: str,
+    first: list[bytes],
+    second: list[bytes],
+    forgotten: int,
+    times: list[datetime] | None = None,
 ) -> int:
     """Two attempts of a task with these rows. Of the second one's batches the leader cannot compare so many."""
+    more = {} if times is None else {"timestamp": pa.array(times, pa.timestamp("us", "UTC"))}
     cluster.add_topic("small", max_batch_bytes="4096")
     for values, refused in ((first, 0), (second, forgotten)):
         cluster.refusals = [refuse("DUPLICATE_SEQUENCE", "too long ago", unknown_outcome=True)] * refused
         with task(patch, 0, **properties("q", 7)):
-            written = stream_writer(url, delivery="idempotent", topic="small").write(iter([table(value=values)]))
+            rows = pa.RecordBatch.from_pydict({"value": values, **more})
+            written = stream_writer(url, delivery="idempotent", topic="small").write(iter([rows]))
     return written.rows  # type: ignore[attr-defined, no-any-return]
 
 
@@ -408,6 +447,15 @@ def test_batches_that_a_leader_cannot_compare_are_compared_with_the_log(
 ) -> None:
     with served() as (cluster, url):
         assert replay(monkeypatch, cluster, url, LINES, LINES, forgotten) == 100
+        assert not cluster.refusals
+        assert [record.value for record in cluster.log("small").records()] == LINES
+
+
+def test_batches_with_times_of_their_own_are_found_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be older than the attempt, and than records before them."""
+    times = [datetime(2020, 1, 1, 0, 0, 59 - n % 60, tzinfo=UTC) for n in range(100)]
+    with served() as (cluster, url):
+        assert replay(monkeypatch, cluster, url, LINES, LINES, 10, times) == 100
         assert not cluster.refusals
         assert [record.value for record in cluster.log("small").records()] == LINES
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from unit.tidelog.client.test_unreadable_batches import garbage, plant
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
-from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThanOrEqual
 from tidelog.batch.format import read_header
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import parse
+from tidelog.spark.read import extents
 from tidelog.spark.source import FilteringReader, RangePartition, TidelogDataSource, TidelogReader
 
 
@@ -168,6 +170,60 @@ def test_filters_leave_out_excluded_rows() -> None:
         ]
         assert list(source.pushFilters(filters)) == filters
         assert [(p.range.partition, p.range.start, p.range.end) for p in source.partitions()] == [(2, 10, 21)]
+
+
+TIMES = (5000, 1000, 9000, 2000, 8000, 8000, 3000, 9500, 100, 7000)
+"""The timestamps of records, as producers with clocks of their own set them."""
+
+
+@pytest.mark.parametrize("batches", [1, 2, 10], ids=lambda n: f"{n} batches")
+def test_a_filter_on_times_out_of_order_loses_no_row(batches: int) -> None:
+    with served() as (_, url):
+        with tidelog.sync.connect(url) as log:
+            for n in range(0, len(TIMES), len(TIMES) // batches):
+                with log.producer("orders") as producer:
+                    for at in TIMES[n : n + len(TIMES) // batches]:
+                        producer.submit(b"x", timestamp_ms=at)
+        for after in (0, 5000, 5001, 8000, 9000, 9001, 9500, 9501):
+            time = datetime.fromtimestamp(after / 1000, UTC)
+            first = next((offset for offset, at in enumerate(TIMES) if at >= after), None)
+            expected = [] if first is None else [(first, len(TIMES))]
+            for wanted in (GreaterThanOrEqual(("timestamp",), time), EqualTo(("timestamp",), time)):
+                assert planned(url, wanted) == expected
+            odd = time.astimezone(timezone(timedelta(hours=3))) + timedelta(microseconds=700)
+            assert planned(url, GreaterThan(("timestamp",), odd)) == expected, "a record of this millisecond is kept"
+
+
+def test_filters_on_times_narrow_together_with_others_and_never_the_end() -> None:
+    with served() as (_, url):
+        with tidelog.sync.connect(url) as log, log.producer("orders") as producer:
+            for n in range(100):
+                producer.submit(b"x", timestamp_ms=1000 * n)
+        at = [datetime.fromtimestamp(n, UTC) for n in range(100)]
+        column = ("timestamp",)
+        late = GreaterThanOrEqual(column, at[40])
+        assert planned(url, GreaterThan(column, at[30]), late, LessThanOrEqual(column, at[50])) == [(40, 100)]
+        assert planned(url, late, LessThanOrEqual(("offset",), 44)) == [(40, 45)]
+        assert planned(url, late, LessThanOrEqual(("offset",), 30)) == []
+        for ignored in (at[40].replace(tzinfo=None), datetime(1969, 1, 1, tzinfo=UTC), None, 40_000):
+            assert planned(url, GreaterThanOrEqual(column, ignored)) == [(0, 100)]
+
+
+def test_a_topic_that_was_made_anew_meanwhile_is_not_narrowed_by_the_times_of_the_new_one() -> None:
+    with served() as (cluster, url):
+        fill(url, 10)
+        [found] = reader(url).partitions()
+        cluster.add_topic("orders")
+        fill(url, 20)
+        with tidelog.sync.connect(url) as log:
+            assert extents.since(log, [found.range], datetime(2100, 1, 1, tzinfo=UTC)) == [found.range]
+
+
+def planned(url: str, *filters: Filter) -> list[tuple[int, int]]:
+    """The ranges of offsets that a read with these filters plans."""
+    source = FilteringReader(parse({"gateway": url, "subscribe": "orders", "filterPushdown": "true"}))
+    assert list(source.pushFilters([*filters])) == [*filters], "Spark applies each of them again"
+    return [(each.range.start, each.range.end) for each in source.partitions()]
 
 
 def test_a_read_that_is_left_early_closes_its_connection() -> None:

@@ -77,7 +77,7 @@ def test_clients_have_no_op_between_services() -> None:
     between = {"register", "heartbeat", "watch", "alter_isr", "report_leader", "hand_over", "seal", "confirm_leader"}
     between |= {"report_loss", "request_vote", "vote", "append_entries", "append_result", "install_snapshot"}
     between |= {"snapshot_result", "timeout_now", "meet", "fetch", "epoch_offset", "log_snapshot", "notify"}
-    between |= {"enrol_partition", "write_marker", "prepare_transactions"}
+    between |= {"enrol_partition", "write_marker", "prepare_transactions", "announce_gateway"}
     assert not CLIENT_OPS & (between | PUSHED | {"hello", "allocate_producer_ids", "prepare_groups"})
 
 

@@ -14,6 +14,7 @@ from tidelog.wire.bounds import BOUND_OF, BOUNDS, most_parts
 from tidelog.wire.codec import OPS, SERVICE, STRANGER
 from tidelog_gateway import shared_requests as sharing
 from tidelog_gateway import shell
+from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.consume.server_read_window import ServerReadWindow, WindowSettings
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.heavy_requests import SHARE
@@ -76,7 +77,7 @@ def test_the_numbers_of_the_table_are_those_of_the_code() -> None:
     assert says("list_groups", coordination.PAGE, sharing.PAGE)
     assert says("produce", router.UNFOLDS_TO, 1 << 21)
     assert (shell.UNFOLDING_REST, shell.UNFOLDING_REST_OF_ALL) == (9.0, 1.0), "a tenth of the time, and half"
-    assert says("read", shell.CLIENT_MAX_REQUESTS, shell.MAX_REQUESTS, copy_reads.MOST_WAITING)
+    assert says("read", GatewayConfig().client_max_in_flight, shell.MAX_REQUESTS, copy_reads.MOST_WAITING)
     assert ServerReadWindow(WindowSettings(1 << 20)).share == 1 << 19, "half of server_max_read_bytes"
     assert router.KEPT == 2, "twice as much"
     assert says("digest", requests.DIGEST_MAX_OFFSETS)

@@ -52,6 +52,7 @@ PLAIN: dict[Any, tuple[Any, Any]] = {
     str: ("", "ä"),
     bytes: (b"", b"b"),
     dict[str, str]: ({}, {"b": "a", "a": "b"}),
+    dict[str, int]: ({}, {"b": 70_000, "a": 1}),
     dict[str, int | str | bool]: ({}, {"b": 70_000, "a": "b", "c": True}),
 }
 HEADER = BatchHeader(0, 0, 0, 0, 1, 64, 64, 0, 2, 1, 0, 0, 1, 0, 0)

@@ -5,8 +5,8 @@ Not every setting may change. ``commit_rule`` says what acknowledged records res
 way. ``flush`` says what "durable" meant when they were acknowledged: a server that restarts is believed to hold
 everything where it is ``fsync``, which must have been so from the first record on.
 
-The topics of the consumer groups, ``__groups``, and of the transactions, ``__transactions``, are created when they
-are first needed."""
+The topics of the consumer groups, ``__groups``, of the transactions, ``__transactions``, and of the streams,
+``__streams``, are created when they are first needed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,21 @@ from dataclasses import fields, replace
 
 from tidelog.batch.sparse import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
-from tidelog.feature_levels import MAX_COMPACTION_LAG, VALIDATION
+from tidelog.feature_levels import MAX_COMPACTION_LAG, RETENTION_WAITS, VALIDATION
+from tidelog.feature_levels import STREAMS as STREAMS_LEVEL
 from tidelog.quantities import parse_whole, unit_of
-from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig, TopicOwner, TopicPartition, TopicState
+from tidelog.types import (
+    GROUPS,
+    INTERNAL_PREFIX,
+    STREAMS,
+    TOPIC_NAME,
+    TRANSACTIONS,
+    NodeId,
+    TopicConfig,
+    TopicOwner,
+    TopicPartition,
+    TopicState,
+)
 from tidelog.wire.messages import (
     AlterLearners,
     AlterTopic,
@@ -27,11 +39,14 @@ from tidelog.wire.messages import (
     GrowTopic,
     Message,
     PauseTopic,
+    PrepareGroups,
+    PrepareStreams,
+    PrepareTransactions,
     SetReadOnly,
     TopicCreated,
 )
 
-from tidelog_controller.config import GroupsTopicSettings
+from tidelog_controller.config import ControllerSettings
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, RemoveTopic, SetLearners
 from tidelog_controller.metadata.registry import applies
@@ -42,25 +57,37 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def plan_coordinated(
-    name: str,
+    request: PrepareGroups | PrepareTransactions | PrepareStreams,
     state: MetadataState,
-    settings: GroupsTopicSettings,
+    settings: ControllerSettings,
     rng: Random,
     wall_ms: int,
     slow: Collection[NodeId],
 ) -> AddTopic | TopicCreated | TidelogError:
-    """Return the command that creates the topic ``name``, ``__groups`` or ``__transactions``; if it exists, return
-    the answer with its id. Return the error ``NOT_ENOUGH_REPLICAS`` while fewer servers are live than the topic is to
-    have replicas, although that many have registered: clients try again."""
+    """Return the command that creates the topic of groups, transactions or streams; if it exists, return the answer
+    with its id. Return the error ``NOT_ENOUGH_REPLICAS`` while fewer servers are live than
+    the topic is to have replicas, although that many have registered: clients try again. Return
+    ``UNSUPPORTED_LEVEL`` for ``__streams`` below the feature level of streams."""
+    match request:
+        case PrepareGroups():
+            name, size = GROUPS, settings.groups
+        case PrepareTransactions():
+            name, size = TRANSACTIONS, settings.transactions
+        case PrepareStreams():
+            name, size = STREAMS, settings.streams
     topic_id = state.names.get(name)
     if topic_id is not None:
         return TopicCreated(topic_id)
-    factor = min(settings.replication_factor, len(state.servers))
+    if name == STREAMS and state.level < STREAMS_LEVEL:
+        return refuse("UNSUPPORTED_LEVEL", f"streams need feature level {STREAMS_LEVEL}", level=state.level)
+    factor = min(size.replication_factor, len(state.servers))
     live = sum(map(state.is_live, state.servers))
     if live < max(1, factor):
         return refuse("NOT_ENOUGH_REPLICAS", f"{name} needs {max(1, factor)} replica servers, {live} are live")
     config = {"cleanup": "compact", "segment_max_bytes": str(16 << 20)}
-    return plan_topic(state, CreateTopic(name, settings.partitions, factor, config), rng, wall_ms, slow)
+    if name == STREAMS:
+        config |= {"segment_max_bytes": str(64 << 20), "max_batch_bytes": str(MOST_BYTES)}
+    return plan_topic(state, CreateTopic(name, size.partitions, factor, config), rng, wall_ms, slow)
 
 
 MAX_PARTITIONS = 10_000
@@ -91,8 +118,17 @@ RANGES = {
     "compaction_min_lag_ms": (0, YEARS_MS),
     "max_compaction_lag_ms": (0, YEARS_MS),
     "tombstone_retention_ms": (0, YEARS_MS),
+    "retention_waits_max_ms": (0, YEARS_MS),
+    "retention_waits_max_bytes": (0, 1 << 60),
 }
 """The least and the greatest value of every setting that is a number."""
+WAITING = ("retention_waits_for", "retention_waits_max_ms", "retention_waits_max_bytes")
+"""The settings of retention that waits for consumer groups."""
+DEFAULTS = TopicConfig()
+GROUPS_SETTING = "retention_waits_for"
+"""The setting that names consumer groups."""
+MAX_AWAITED = 8
+"""Number of groups that retention of one topic waits for, at most."""
 FIXED = ("commit_rule", "flush")
 """Settings that stay as they were when the topic was created."""
 
@@ -147,6 +183,13 @@ def parse_topic_config(
                 values[name] = _number(name, text)
             except ValueError as error:
                 faults.append(f"{name} is {text!r}; it {error}")
+        elif name == GROUPS_SETTING:
+            groups = [group.strip() for group in text.split(",")] if text.strip() else []
+            values[name] = ",".join(groups)
+            if not all(map(TOPIC_NAME.fullmatch, groups)) or len(set(groups)) < len(groups):
+                faults.append(f"{name} is {text[:50]!r}; it must be names of groups with commas between, each once")
+            elif len(groups) > MAX_AWAITED:
+                faults.append(f"{name} has {len(groups)} groups; it may have {MAX_AWAITED}")
         else:
             known = ", ".join(f.name for f in fields(TopicConfig))
             faults.append(f"there is no setting {name!r}; there are {known}")
@@ -188,6 +231,11 @@ def _too_early(config: TopicConfig, level: int) -> list[str]:
     if config.max_compaction_lag_ms and level < MAX_COMPACTION_LAG:
         faults.append(
             f"max_compaction_lag_ms can be set from feature level {MAX_COMPACTION_LAG} on; the cluster is at {level}"
+        )
+    early = [name for name in WAITING if getattr(config, name) != getattr(DEFAULTS, name)]
+    if early and level < RETENTION_WAITS:
+        faults.append(
+            f"{', '.join(early)} can be set from feature level {RETENTION_WAITS} on; the cluster is at {level}"
         )
     return faults
 

@@ -1,19 +1,21 @@
 /** The page: which panel is shown, live or at a moment of the past, and what is said above and below all of them. */
 
-import { health, pastCluster } from "./cluster.js";
-import { h, render } from "./dom.js";
-import { clock } from "./format.js";
-import { GroupsPanel } from "./groups.js";
-import { MapPanel } from "./map.js";
-import { PartitionPanel } from "./partition.js";
-import { PlayPanel } from "./play.js";
-import { RatesPanel } from "./rates.js";
-import { ReplicationPanel } from "./replication.js";
-import { Session } from "./session.js";
-import { Telling } from "./telling.js";
-import { TimeBar } from "./timebar.js";
-import { TimelinePanel } from "./timeline.js";
-import { TopicsPanel } from "./topics.js";
+import { health, pastCluster } from "./cluster/cluster.js";
+import { h, render } from "./page/dom.js";
+import { clock } from "./page/format.js";
+import { GroupsPanel } from "./panels/groups.js";
+import { MapPanel } from "./panels/map.js";
+import { PartitionPanel } from "./panels/partition.js";
+import { PlayPanel } from "./panels/play.js";
+import { RatesPanel } from "./panels/rates.js";
+import { ReplicationPanel } from "./panels/replication.js";
+import { SecurityPanel } from "./panels/security.js";
+import { Session } from "./cluster/session.js";
+import { Telling } from "./cluster/telling.js";
+import { TimeBar } from "./page/timebar.js";
+import { TimelinePanel } from "./panels/timeline.js";
+import { TopicsPanel } from "./panels/topics.js";
+import { TransactionsPanel } from "./panels/transactions.js";
 
 const PLAY = new PlayPanel();
 const PANELS = [
@@ -24,6 +26,8 @@ const PANELS = [
   { name: "rates", title: "Rates", panel: new RatesPanel() },
   { name: "replication", title: "Replication", panel: new ReplicationPanel() },
   { name: "groups", title: "Groups", panel: new GroupsPanel() },
+  { name: "transactions", title: "Transactions", panel: new TransactionsPanel() },
+  { name: "security", title: "Security", panel: new SecurityPanel() },
   { name: "play", title: "Play", panel: PLAY },
 ];
 
@@ -38,7 +42,7 @@ class App {
 
   constructor() {
     const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}`;
-    this.#session = new Session(url, () => this.draw());
+    this.#session = new Session(url, () => this.#onSession());
     addEventListener("hashchange", () => this.#go());
     document.addEventListener("visibilitychange", () => this.#session.hurry());
   }
@@ -54,6 +58,11 @@ class App {
 
   get log() {
     return this.#session.log;
+  }
+
+  /** The id of the token that the page connects with; "": it has none. */
+  get tokenId() {
+    return this.#session.tokenId;
   }
 
   get history() {
@@ -88,6 +97,11 @@ class App {
     this.draw();
   }
 
+  /** Ask the gateway at once how the cluster is: something was changed. */
+  hurry() {
+    this.#session.hurry();
+  }
+
   /** Draw everything anew, soon. */
   draw() {
     if (this.#drawing) return;
@@ -96,6 +110,11 @@ class App {
       this.#drawing = false;
       this.#draw();
     });
+  }
+
+  #onSession() {
+    this.#telling.again(this.#session.log, this.#session.cluster);
+    this.draw();
   }
 
   #onTold(caughtUp) {

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import GROUPS
+from tidelog.types import GROUPS, NodeId
 from tidelog.wire.messages import CommitOffsets, Done, EnrolPartition, ListGroups, Message, WriteMarker
 
 from tidelog_replica.assignment.assignment import Assignment
@@ -69,6 +69,12 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
         for led in self._led.values():
             if led.core is not None and led.is_led:
                 yield from led.core.groups.values()
+
+    def coordinator_of(self, group: str) -> NodeId | None:
+        """Return the server that coordinates a group, by the newest metadata: the leader of its partition of
+        ``__groups``. None if the partition has no leader, or if the topic does not exist yet."""
+        topic = self._transactions.topic(self.topic_id)
+        return None if topic is None else topic.partitions[partition_of(group.encode(), self.partitions)].leader
 
     def _store(self) -> StoredGroups:
         return StoredGroups()

@@ -7,6 +7,7 @@ transaction, as in KIP-890, so that no late batch can be taken for part of the n
     begin       [nothing | committed | aborted] -> open      a new epoch. An open transaction is aborted first: its
                                                              writer is fenced, and the new one must come again
                                                              (``TRANSACTION_ENDING``)
+    renew       open                                         the timeout begins again, up to a bound from the begin on
     enrol       open                                         a leader asks before it accepts the first batch; from
                                                              then on the partition is part of the transaction
     prepare     open -> prepared                             only if staged: no more partitions are enrolled
@@ -35,7 +36,7 @@ from dataclasses import replace
 from tidelog.errors import TidelogError, refuse
 from tidelog.principal_bounds import refuse_excess
 from tidelog.sansio.timers import Timers
-from tidelog.types import TopicPartition
+from tidelog.types import TopicPartition, owner_of
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
@@ -74,6 +75,7 @@ from tidelog_replica.coordinators.transactions.transaction import (
     TransactionMetadata,
     check_begin,
     check_name,
+    check_owner,
     describe,
 )
 
@@ -159,6 +161,8 @@ class TransactionCoordinator:
         self._producers: dict[int, TransactionMetadata] = {}
         """Transactions by producer id."""
         self._applications = Applications()
+        self._active: dict[tuple[str, str], float] = {}
+        """When an owner last began or renewed a staged transaction, by application and owner, in seconds."""
         self._open: dict[str, dict[int, None]] = {}
         """The producer ids of the transactions that are not over, by principal."""
         self._settings = settings
@@ -307,14 +311,14 @@ class TransactionCoordinator:
         write the end of one whose markers are confirmed, or queue the missing markers of a decided one to be sent
         again. Does nothing for a transaction that was deleted."""
         if key == SWEEP:
-            self._sweep(wall_ms)
+            self._sweep(now, wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
             return
         slot = self.slots.get(key) if isinstance(key, tuple) else None
         if slot is None:
             return
         if slot.state in LIVE:
-            if slot.expires_at <= now:
+            if slot.expires_at <= now and not self._prolong(slot):
                 self._decide(slot, "aborting", wall_ms)
             else:
                 self._timers.set(key, slot.expires_at)
@@ -322,6 +326,29 @@ class TransactionCoordinator:
             self._finish(slot, wall_ms)
         elif slot.state in ENDING and slot.is_decided:
             self._to_mark[slot.key] = slot
+
+    def _prolong(self, slot: TransactionMetadata) -> bool:
+        """Let a prepared transaction that is due to expire wait on if its owner has begun or renewed another one of
+        the application since: the batch is in progress. It then expires ``staged_timeout_ms`` after that, but all
+        that it waits longer counts as time for which it is open (``open_max_ms``), so that nobody can hold up readers
+        for ever. Return whether it waits on."""
+        active = self._active.get((slot.app, owner_of(slot.staged)))
+        if slot.state != "prepared" or active is None:
+            return False
+        wanted_ms = round((active - slot.expires_at) * 1000) + self._settings.staged_timeout_ms
+        longer_ms = min(wanted_ms, self._settings.open_max_ms - slot.timeout_ms)
+        if longer_ms <= 0:
+            return False
+        slot.timeout_ms += longer_ms
+        slot.expires_at += longer_ms / 1000
+        slot.until_ms += longer_ms
+        self._write(slot)
+        return True
+
+    def _note_activity(self, staged: str, app: str, now: float) -> None:
+        """Remember that an owner makes progress with its batch. Does nothing for a transaction without an owner."""
+        if owner := owner_of(staged):
+            self._active[app, owner] = now
 
     def postpone(self, now: float) -> None:
         """Move all timers that are due ``POSTPONED_S`` ahead, since no records can be appended now."""
@@ -332,9 +359,11 @@ class TransactionCoordinator:
         """Return the earliest time at which ``on_tick`` has something to do, in seconds; None if no timer is set."""
         return self._timers.deadline()
 
-    def _sweep(self, wall_ms: int) -> None:
+    def _sweep(self, now: float, wall_ms: int) -> None:
         """Delete the ended transactions, the committed batches and the task producers that were not used for
         ``retention_ms``, and queue the deletion of their records."""
+        patient_until = now - self._settings.staged_timeout_ms / 1000
+        self._active = {key: at for key, at in self._active.items() if at > patient_until}
         before = wall_ms - self._settings.retention_ms
         for slot in [slot for slot in self.slots.values() if slot.state in ("committed", "aborted")]:
             if slot.until_ms < before:
@@ -391,6 +420,8 @@ class TransactionCoordinator:
         try:
             check_name(getattr(message, "app", ""))
             match message:
+                case BeginTransaction(renew=True):
+                    return self._renew(message, now)
                 case BeginTransaction():
                     return self._begin(message, now, wall_ms)
                 case EnrolPartition():
@@ -409,6 +440,24 @@ class TransactionCoordinator:
                     raise refuse("UNSUPPORTED", f"a coordinator of transactions does not know {message.OP}")
         except TidelogError as error:
             return error
+
+    def _renew(self, asked: BeginTransaction, now: float) -> TransactionBegun:
+        """Extend an open transaction of the same owner by its timeout from ``now`` on, but not beyond ``open_max_ms``
+        after its begin, and queue its record. Does nothing if it is prepared. Never begins one: raises
+        ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER`` or ``TRANSACTION_ABORTED`` if the owner has none any more."""
+        check_begin(asked, self._settings)
+        slot = self.slots.get((asked.app, asked.staged))
+        if slot is None:
+            raise refuse("UNKNOWN_TRANSACTION", f"{asked.app} has no transaction of this owner")
+        if slot.owner != asked.owner:
+            raise refuse("FENCED_PRODUCER", f"{asked.app} has begun another transaction: it is at epoch {slot.epoch}")
+        if slot.state not in LIVE:
+            raise self._too_late(slot)
+        self._note_activity(asked.staged, asked.app, now)
+        if slot.state == "open" and slot.renew(asked.timeout_ms, self._settings.open_max_ms, now):
+            self._timers.set(slot.key, slot.expires_at)
+            self._write(slot)
+        return TransactionBegun(slot.producer_id, slot.epoch)
 
     def _begin(self, asked: BeginTransaction, now: float, wall_ms: int) -> TransactionBegun:
         """Begin a transaction in a new producer epoch, and return producer id and epoch. A request that the same
@@ -445,6 +494,7 @@ class TransactionCoordinator:
         )
         slot.principal = asked.principal
         self._count(slot)
+        self._note_activity(asked.staged, asked.app, now)
         self.slots[slot.key] = self._producers[id] = slot
         self._timers.set(slot.key, until)
         self._write(slot)
@@ -582,10 +632,11 @@ class TransactionCoordinator:
         """Commit all the staged transactions of a numbered batch, by one record. With ``alone`` the application's
         other staged transactions are aborted. If the batch was committed before, its transactions are aborted, and
         the answer carries ``True``. Raises ``UNKNOWN_TRANSACTION`` if a transaction is not prepared,
-        ``INVALID_TRANSACTION`` for bad names or a batch that is too old to be known, and ``LIMIT_EXCEEDED`` or
-        ``OVERLOADED``."""
+        ``INVALID_TRANSACTION`` for bad names, another owner, or a batch that is too old to be known, and
+        ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
         names = tuple(dict.fromkeys(asked.staged))
         known = self.apps.get(asked.app, AppRecord((), 0, {}, 0))
+        check_owner(asked, known)
         others = [name for app, name in self.slots if app == asked.app and name not in names] if asked.alone else []
         if asked.batch in known.done:
             self._abort(asked.app, (*names, *others), wall_ms)

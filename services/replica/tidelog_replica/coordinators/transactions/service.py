@@ -156,7 +156,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
             self._effects.answer(source, id, refuse("NOT_COORDINATOR", text))
         elif isinstance(message, InitTaskProducer) and self._assignment.image.level < TASK_PRODUCERS:
             self._effects.answer(source, id, _level_too_low(self._assignment.image.level))
-        elif isinstance(message, BeginTransaction) and self._must_wait(message, now):
+        elif isinstance(message, BeginTransaction) and not message.renew and self._must_wait(message, now):
             key = (message.app, message.staged)
             self._dismiss(key)  # one at a time: the one before is fenced in any case
             self._begins[key] = _Begin(source, id, message, now + self._settings.ack_timeout_s)

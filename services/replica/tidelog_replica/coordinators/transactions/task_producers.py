@@ -43,7 +43,7 @@ def record_of_batch(known: ProducerRecord | None, asked: InitTaskProducer, wall_
         raise refuse("INVALID_TRANSACTION", f"task is {asked.task}: a batch has at most {MAX_TASKS} tasks")
     if known is not None and known.owner != asked.owner:
         text = f"application {asked.app} belongs to {known.owner}, not to {asked.owner}: use another name"
-        raise refuse("INVALID_TRANSACTION", text)
+        raise refuse("INVALID_TRANSACTION", text, owner=known.owner)
     if known is not None and asked.batch < known.batch:
         text = f"batch {asked.batch} of {asked.app} is over: batch {known.batch} has begun"
         raise refuse("FENCED_PRODUCER", text)

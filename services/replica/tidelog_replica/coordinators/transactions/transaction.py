@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidelog.errors import refuse
-from tidelog.types import TOPIC_NAME, TopicPartition
+from tidelog.types import TOPIC_NAME, TopicPartition, owner_of
 from tidelog.wire.messages import (
     BeginTransaction,
+    CommitStaged,
     ListTransactions,
     ListTransactionsAnswer,
     TopicShare,
@@ -56,6 +57,8 @@ class TransactionMetadata:
     state: str
     owner: str
     timeout_ms: int
+    """How long the transaction may be open, from its begin on, in ms. Each renewal makes it longer, and so does the
+    wait of a prepared one for the rest of its owner's batch."""
     until_ms: int
     """In ms of the wall clock since 1970: when the transaction expires; if it is decided or has ended, when that
     happened."""
@@ -98,6 +101,19 @@ class TransactionMetadata:
         self.state, self.left, self.until_ms = state, dict(self.parts), wall_ms
         self.decided_at, self.is_decided = None, False
 
+    def renew(self, timeout_ms: int, most_ms: int, now: float) -> bool:
+        """Let the open transaction expire ``timeout_ms`` after ``now`` (seconds of the coordinator's clock), unless
+        that is earlier than before, or ``most_ms`` after its begin at the latest. Return whether it expires later
+        than before. The caller writes the record."""
+        open_ms = self.timeout_ms - round((self.expires_at - now) * 1000)
+        longer_ms = min(open_ms + timeout_ms, most_ms) - self.timeout_ms
+        if longer_ms <= 0:
+            return False
+        self.timeout_ms += longer_ms
+        self.until_ms += longer_ms
+        self.expires_at += longer_ms / 1000
+        return True
+
     def since_ms(self, staged_timeout_ms: int) -> int:
         """Return since when the transaction is in its state, in ms of the wall clock since 1970; -1 if the result
         would be negative. ``staged_timeout_ms`` is how long a prepared transaction may wait."""
@@ -127,6 +143,21 @@ def check_name(app: str) -> None:
     if not TOPIC_NAME.fullmatch(app):
         text = f"{app[:50]!r} is no name of an application: use 1 to 249 of A-Z a-z 0-9 . _ -"
         raise refuse("INVALID_TRANSACTION", text)
+
+
+def check_owner(asked: CommitStaged, known: AppRecord) -> None:
+    """Check that the application belongs to the owner that the staged names of a commit name. It belongs to the owner
+    whose transactions it has committed last. If those named none, as an earlier release of the sink does, a batch
+    that only another owner can send again is refused: number 0, and any but the latest. Does nothing if the request
+    names no owner. Raises ``INVALID_TRANSACTION`` with the detail ``owner``."""
+    mine = sorted({owner_of(name) for name in asked.staged} - {""})
+    theirs = sorted({owner_of(name) for name in known.deciding} - {""})
+    if mine and theirs and mine != theirs:
+        text = f"application {asked.app} belongs to {', '.join(theirs)}, not to {', '.join(mine)}: use another name"
+        raise refuse("INVALID_TRANSACTION", text, owner=theirs[0])
+    if mine and not theirs and asked.batch in known.done and (asked.batch == 0 or asked.batch != known.done[-1]):
+        text = f"batch {asked.batch} of application {asked.app} was committed by an owner that is not known"
+        raise refuse("INVALID_TRANSACTION", f"{text}, perhaps not by {', '.join(mine)}: use another name", owner="")
 
 
 def describe(

@@ -45,8 +45,10 @@ describes: a batch whose epoch that file does not name is bad like one with a ba
 missing or damaged do the headers of synced batches give the epochs, and the file is made again.
 
 After recovery everything in the log is synced. A log that ends at the recovery point is synced already: a clean start
-syncs nothing. The recovery point does not cover two things: the name of a last segment that is empty, and an epoch in
-which nothing was written. They wait for the next flush.
+syncs nothing. The recovery point does not cover two things: the names that this recovery, or an earlier process, has
+given or deleted last, and an epoch in which nothing was written. They wait for the next flush, which syncs the
+directory and comes before the recovery point moves: a deleted index file that came back with a crash could fit the
+segment when that has grown to its former length.
 """
 
 from __future__ import annotations
@@ -111,8 +113,6 @@ class Recovered:
     epochs_unsure: bool
     """Whether an earlier process may have failed to sync the end of the leader-epoch file. That end is written again
     before it counts."""
-    directory_grown: bool
-    """Whether the name of a file may not be durable yet."""
     names: list[str]
     """The names of all files that were in the directory; those that do not belong to segments still exist."""
 
@@ -180,8 +180,9 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         )
         kept, cut = _check(segments[trusted:], -1 if point.value is None else floor, end_check)
         dropped = segments[trusted + kept :]
-        _drop(disk, dropped, segments[trusted + kept - 1], names)
+        _drop(dropped)
         del segments[trusted + kept :]
+        _renew_indexes(disk, segments[trusted:])
         cut = cut or bool(dropped)
     tail = tail_of(disk, directory, names, segments[-1].end_offset)
     _append(segments[-1], tail, epochs)
@@ -202,11 +203,8 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
     for segment in segments:
         close(segment)
     committed.lack(end)
-    directory_grown = not segments[-1].size
     epochs_file = disk.open(f"{directory}/{EPOCHS}", create=True)
-    return Recovered(
-        segments, log_start, epochs.cache, epochs_file, point, committed, epochs_unsure, directory_grown, names
-    )
+    return Recovered(segments, log_start, epochs.cache, epochs_file, point, committed, epochs_unsure, names)
 
 
 def _move_recovery_point(
@@ -444,12 +442,20 @@ def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
     return f"batch at offset {header.base_offset}, expected {segment.end_offset}"
 
 
-def _drop(disk: Disk, segments: list[Segment], active: Segment, names: list[str]) -> None:
-    """Delete the segments that lie behind a cut, the newest first, and the index file of the active segment, which
-    does not fit it any more. The directory must be synced before the recovery point moves, since the deleted files
-    must not come back. The index file may come back: it states the length of its segment."""
+def _drop(segments: list[Segment]) -> None:
+    """Delete the segments that lie behind a cut, the newest first. The directory must be synced before the recovery
+    point moves, since the deleted files must not come back."""
     for segment in reversed(segments):
         close(segment)
         segment.unlink()
-    if active.index_path.rpartition("/")[2] in names:
-        remove(disk, active.index_path)
+
+
+def _renew_indexes(disk: Disk, segments: list[Segment]) -> None:
+    """Delete the index files of segments that were read whole, and write new ones for all but the last, which grows.
+    An index file may describe what the segment held before an earlier crash. It is not written over: after the next
+    crash its old content could be there again. The directory must be synced before the recovery point moves: from
+    then on index files are trusted."""
+    for segment in segments:
+        remove(disk, segment.index_path)
+    for segment in segments[:-1]:
+        segment.write_index_file()

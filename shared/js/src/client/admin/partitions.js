@@ -92,18 +92,21 @@ export class Moving {
     await this.ask({ op: "cancel_reassignment", name: topic, partition }, messages.done, { again: false });
   }
 
-  /** Resolve with reassignments that would spread the replicas over racks and servers; none is begun. */
-  async planRebalance({ emptyDrained = false } = {}) {
-    const request = { op: "plan_rebalance", empty_drained: unless(false, emptyDrained) };
-    return (await this.ask(request, messages.rebalancePlan)).moves;
+  /**
+   * Resolve with reassignments that would spread the replicas over racks and servers; none is begun. `weights`:
+   * `{topic, partition, weight}` of one replica of each partition, in `unit` (`B` or `B/s`): the plan evens out their
+   * sums, and a partition that is not listed weighs 0. Without weights it counts replicas.
+   */
+  async planRebalance({ emptyDrained = false, weights = [], unit = "" } = {}) {
+    return (await this.ask({ op: "plan_rebalance", ...goals(emptyDrained, weights, unit) }, messages.rebalancePlan)).moves;
   }
 
   /**
-   * Queue the reassignments of `planRebalance`; a few per server are carried out at a time. Resolves when all are
-   * queued.
+   * Queue the reassignments of `planRebalance`, with the same options; a few per server are carried out at a time.
+   * Resolves when all are queued.
    */
-  async rebalance({ emptyDrained = false } = {}) {
-    await this.ask({ op: "rebalance", empty_drained: unless(false, emptyDrained) });
+  async rebalance({ emptyDrained = false, weights = [], unit = "" } = {}) {
+    await this.ask({ op: "rebalance", ...goals(emptyDrained, weights, unit) });
   }
 
   /** Drop all queued reassignments; those that have begun go on. */
@@ -125,6 +128,14 @@ export class Moving {
   }
 
   /**
+   * Remove a server that is gone for good from the cluster. Rejects with `UNKNOWN_SERVER`, and with `SERVER_IN_USE`
+   * unless it is down and has no copies.
+   */
+  async forgetServer(server) {
+    await this.ask({ op: "forget_server", server }, messages.done, { again: false });
+  }
+
+  /**
    * Call `look` again and again until it resolves with something, and resolve with that; `orThrow` is called between
    * and may throw.
    */
@@ -142,4 +153,10 @@ export class Moving {
     if (found) return found;
     throw new BrokerError(`${topic} has no partition ${partition}`, { code: "UNKNOWN_TOPIC" });
   }
+}
+
+/** Return the fields of a request that say what a rebalance evens out. */
+function goals(emptyDrained, weights, unit) {
+  const weighed = weights.map(({ topic, partition, weight }) => ({ name: topic, partition, weight }));
+  return { empty_drained: unless(false, emptyDrained), weights: some(weighed), unit: unless("", unit) };
 }

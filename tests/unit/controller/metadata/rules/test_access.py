@@ -43,6 +43,7 @@ from tidelog_gateway.rights.permissions import (
     OF_APP,
     OF_CLUSTER,
     OF_GROUP,
+    OF_STREAM,
     OPEN,
     resource_of,
 )
@@ -124,7 +125,7 @@ def test_rules_that_mean_nothing(acl: Acl) -> None:
 
 
 def test_every_op_of_a_client_has_its_place_in_one_table() -> None:
-    tables = [set(BY_NAME), set(BY_ID), set(OF_GROUP), set(OF_APP), set(OF_CLUSTER), set(OPEN)]
+    tables = [set(BY_NAME), set(BY_ID), set(OF_GROUP), set(OF_APP), set(OF_STREAM), set(OF_CLUSTER), set(OPEN)]
     known = set().union(*tables)
     assert known >= CLIENT_OPS, "who adds an op says what it needs"
     assert sum(map(len, tables)) == len(known), "in one of them only"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tidelog.errors import TidelogError
-from tidelog.feature_levels import MAX_COMPACTION_LAG, VALIDATION
+from tidelog.feature_levels import MAX_COMPACTION_LAG, RETENTION_WAITS, VALIDATION
 from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 from tidelog_controller.metadata.application import MetadataState
@@ -199,6 +199,33 @@ def test_a_maximal_compaction_lag_can_be_set_once_the_cluster_knows_the_setting(
             assert level >= MAX_COMPACTION_LAG or "from feature level 4 on" in plan.message  # type: ignore[union-attr]
     lags = {"compaction_min_lag_ms": "60001", "max_compaction_lag_ms": "60000"}
     assert "less than compaction_min_lag_ms 60001" in faults(**lags)
+
+
+def test_retention_can_wait_for_groups_once_the_cluster_knows_the_settings() -> None:
+    for wanted in (
+        {"retention_waits_for": "archive"},
+        {"retention_waits_max_ms": "1d"},
+        {"retention_waits_max_bytes": "1GiB"},
+    ):
+        for level in (RETENTION_WAITS - 1, RETENTION_WAITS):
+            at = replace(with_topic(), level=level)
+            for plan in (
+                plan_topic(at, CreateTopic("t", 1, 1, wanted), random.Random(1), 0),
+                plan_change(at, AlterTopic("orders", wanted), 0),
+            ):
+                assert isinstance(plan, TidelogError) is (level < RETENTION_WAITS)
+                assert level >= RETENTION_WAITS or "from feature level 7 on" in plan.message  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("text", "groups"), [("", ()), (" ", ()), ("a", ("a",)), (" b.1 , a-2 ", ("b.1", "a-2"))])
+def test_the_groups_that_retention_waits_for_are_a_list(text: str, groups: tuple[str, ...]) -> None:
+    config, wrong = parse_topic_config({"retention_waits_for": text}, 3)
+    assert not wrong and config.awaited_groups == groups and " " not in config.retention_waits_for
+
+
+@pytest.mark.parametrize("text", ["a,", ",", "a,,b", "a,a", "a b", "ä", "x" * 250, ",".join("abcdefghi")])
+def test_other_texts_are_no_list_of_groups(text: str) -> None:
+    assert len(parse_topic_config({"retention_waits_for": text}, 3)[1]) == 1
 
 
 def test_new_settings_are_checked_like_those_of_a_new_topic() -> None:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import pytest
 from support.fake_controller import KEY
 from support.replica_network import code
 from support.transaction_network import APP, LOG, TransactionNet
+from tidelog.types import staged_name
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
@@ -108,3 +110,63 @@ def test_a_staged_name_is_free_again_when_every_leader_has_the_end_of_its_first_
     net.advance(1.0)
     assert net.seen() == [b"a"], "the leader was told again"
     assert isinstance(net.answers[id], TransactionBegun)
+
+
+# --- owners ------------------------------------------------------------------------------------------------------
+
+
+def stage_as(net: TransactionNet, owner: str, batch: int, value: bytes) -> CommitStaged:
+    """Stage a batch of one transaction, and return the request that commits it."""
+    name = staged_name(owner, f"{batch}-0")
+    net.stage(name, value)
+    return CommitStaged(APP, batch, (name,), alone=True)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["the same coordinator", "the next one"])
+def test_an_application_takes_batches_of_one_owner_only(moved: bool) -> None:
+    """Another owner counts its batches from 0 as well: they would be taken for committed, and dropped."""
+    net = TransactionNet()
+    for batch, value in enumerate((b"a", b"b")):
+        assert net.tell(stage_as(net, "first", batch, value)) == StagedCommitted(False)
+        net.advance(0.1)
+    if moved:
+        net.move(LOG, "r1")
+        net.advance(0.5)
+    for batch in (0, 2):
+        refused = net.tell(stage_as(net, "second", batch, b"c"))
+        assert (code(refused), refused.detail) == ("INVALID_TRANSACTION", {"owner": "first"})
+        assert f"application {APP} belongs to first, not to second" in refused.message
+    for batch in (1, 2):
+        assert net.tell(stage_as(net, "first", batch, b"d")) == StagedCommitted(batch == 1)
+        net.advance(0.1)
+    assert net.seen() == [b"a", b"b", b"d"]
+
+
+@pytest.mark.parametrize(("batch", "refused"), [(0, True), (1, True), (2, False), (3, False)])
+def test_a_batch_of_an_unknown_owner_is_sent_again_by_itself_only(batch: int, refused: bool) -> None:
+    """An earlier release of the sink names no owner. Of its batches only the latest may come again."""
+    net = TransactionNet()
+    for number in range(3):
+        net.stage("plain", b"%d" % number)
+        assert net.tell(CommitStaged(APP, number, ("plain",))) == StagedCommitted(False)
+        net.advance(0.1)
+    answer = net.tell(stage_as(net, "query", batch, b"3"))
+    assert code(answer) == "INVALID_TRANSACTION" if refused else answer == StagedCommitted(batch == 2)
+
+
+def test_only_batch_0_of_an_unknown_owner_may_be_of_any() -> None:
+    net = TransactionNet()
+    net.stage("plain", b"0")
+    assert net.tell(CommitStaged(APP, 0, ("plain",))) == StagedCommitted(False)
+    net.advance(0.1)
+    refused = net.tell(stage_as(net, "query", 0, b"0"))
+    assert (code(refused), refused.detail) == ("INVALID_TRANSACTION", {"owner": ""})
+
+
+def test_names_without_an_owner_are_not_asked_for_one() -> None:
+    net = TransactionNet()
+    for batch, name in enumerate(("7/1", "8/1", "owner=", "owner=x")):
+        net.stage(name, b"%d" % batch)
+        assert net.tell(CommitStaged(APP, batch, (name,))) == StagedCommitted(False)
+        net.advance(0.1)
+    assert net.tell(CommitStaged(APP, 0, ("8/1",))) == StagedCommitted(True)

@@ -31,6 +31,8 @@ from support.log_builders import (
 from tidelog.batch.format import HEADER_BYTES, read_header
 from tidelog_replica.storage.log import CorruptLog, Log
 
+SEGMENT = f"{PATH}/{0:020d}.log"
+
 
 def at_each_step(action: Callable[[Log], None], check: Callable[[Log], None], prepare: Callable[[], SimDisk]) -> None:
     """Run ``action`` on an open log and lose power at its first change, at its second, … and check what is found."""
@@ -182,6 +184,42 @@ def test_no_index_outlives_its_segment():
         after = disk.clone()
         after.crash(Random(seed))
         assert [name for name in after.listdir(PATH) if name.endswith(".index")] == [f"{0:020d}.index"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_index_comes_back_to_a_segment_that_grew_again(more: int) -> None:
+    """A power loss leaves the index of a full segment, and of the segment only what was flushed. It is filled again,
+    with as many bytes of another epoch (and ``more`` batches are written to the next one), and the power is lost
+    once more."""
+    for seed in range(100):
+        disk = SimDisk()
+        log = open_log(disk)
+        log.assign_epoch(1)
+        log.append(batches(0, 1, [1, 1]))
+        flush(log)
+        flushed = len(disk.read(SEGMENT))
+        while len(log.segments) == 1:
+            log.append(batches(log.end, 1, [1]))
+        full = log.segments.active.base
+        assert f"{0:020d}.index" in disk.listdir(PATH)
+        for name in disk.listdir(PATH):
+            disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
+        disk.replace(SEGMENT, disk.read(SEGMENT)[:flushed])
+        disk.unlink(f"{PATH}/{full:020d}.log")
+        disk.sync_dir(PATH)
+        log = open_log(disk)
+        log.assign_epoch(2)
+        made = batches(0, 1, [1, 1]) + batches(2, 2, [1] * (full - 2 + more))
+        log.append(made[2:full])
+        flush(log)
+        log.append(made[full:])
+        disk.crash(Random(seed))
+        found = open_log(disk)
+        assert found.end >= full and content(found) == made[: found.end]
+        sound(found)
+        found.sync_all()
+        found.close()
+        sound(open_log(disk))
 
 
 def test_data_left_unsynced_by_a_killed_process_is_synced_before_it_counts():

@@ -25,7 +25,7 @@ def test_if_not_exists_leaves_a_topic_as_it_is_and_says_what_it_is() -> None:
         kept = cluster.topics["orders"].topic_id
         done = create(url, "orders", "--if-not-exists", "--partitions", "6")
         assert done.exit_code == 0, done.output
-        assert done.stdout == "orders exists, and stays as it is: 2 partitions, 1 replicas each\n"
+        assert done.stdout == "orders exists, and stays as it is: 2 partitions, 1 replica each\n"
         described = json.loads(create(url, "orders", "--if-not-exists", "--json").stdout)
         assert (described["topic_id"], len(described["partitions"])) == (kept, 2)
-        assert create(url, "new", "--if-not-exists").stdout.startswith("created new: 1 partitions")
+        assert create(url, "new", "--if-not-exists").stdout.startswith("created new: 1 partition,")

@@ -11,6 +11,7 @@ from support.gateway_thread import served
 from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, ClusterSnapshot, WaitingReaders, examine
 from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.explain.doctor import limits_in
+from tidelog.cli.explain.retention_waits import AwaitedGroup, KeptForGroup, kept_in
 from tidelog.cli.main import main
 from tidelog.runtime.metrics import MetricsPage, metrics_answer
 from tidelog.sansio.counters import Sample
@@ -31,6 +32,8 @@ from tidelog.wire.messages import (
     UnreadablePlace,
 )
 from tidelog_gateway.observability.metrics import HELD, LIMIT, METRICS
+from tidelog_replica.observability.metrics import METRICS as OF_REPLICA
+from tidelog_replica.observability.metrics import WAIT_BYTES, WAIT_SHARE
 
 SERVERS = tuple(ServerInfo(f"r{n}", f"ws://r{n}", n, False) for n in (1, 2, 3))
 CONTROLLERS = tuple(ControllerInfo(f"c{n}", f"ws://c{n}", "follower", match=9) for n in (1, 2, 3))
@@ -337,3 +340,28 @@ def test_copies_that_differ_are_named_until_they_do_not() -> None:
     assert "by itself" not in finding.next_step and "made again" in finding.next_step
     (finding,) = examine(replace(view(), differing={replace(unknown, start=4, below=True)}))
     assert "below offset 4" in finding.what and "No majority" in finding.next_step
+
+
+def test_what_retention_keeps_for_a_group_is_found_when_half_of_the_bound_is_used() -> None:
+    def page(share: float) -> str:
+        labels = ("orders", "0", "archive")
+        samples = ((WAIT_BYTES, labels, 3 << 20), (WAIT_SHARE, labels, share))
+        return metrics_answer(MetricsPage(OF_REPLICA, lambda: samples)).page
+
+    kept = kept_in([page(0.6), ""])
+    assert kept == (KeptForGroup("orders", 0, "archive", 3 << 20, 0.6),)
+    (found,) = examine(replace(view(), kept=kept))
+    assert found.level == WARNING and "orders/0: retention keeps 3.0 MiB for group archive" in found.what
+    assert "60% of the bound" in found.what and "configure orders" in found.next_step
+    assert not examine(replace(view(), kept=kept_in([page(0.49)])))
+
+
+def test_what_was_deleted_before_a_group_had_read_it_is_found_and_a_group_without_a_position_too() -> None:
+    def group(partition: int, position: int, error: str = "") -> AwaitedGroup:
+        return AwaitedGroup("orders", partition, "archive", position, 100, 500, error)
+
+    assert not examine(replace(view(), awaited=(group(0, 100), group(1, 500), group(2, -1, "not known"))))
+    lost, none = examine(replace(view(), awaited=(group(0, 60), group(1, -1), group(2, -1))))
+    assert (lost.level, none.level) == (WARNING, NOTE)
+    assert lost.what == "orders/0: offsets 60 to 99 are deleted, and archive has not read them"
+    assert none.what == "orders/1, orders/2: retention waits for group archive, which has no position"

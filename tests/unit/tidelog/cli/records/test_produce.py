@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from io import BytesIO, FileIO
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ import trio
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real.running import until
 from support.fake_gateway import FakeCluster
 from support.gateway_thread import served
 from tidelog.cli.main import main
@@ -229,6 +233,23 @@ def test_refused_records_are_counted_and_set_the_exit_code() -> None:
         told = json.loads(done.stdout)
         assert (done.exit_code, told["sent"], told["acked"], told["failed"]) == (1, 1, 0, 1)
         assert "too large" in done.stderr
+
+
+async def test_an_interrupted_command_prints_what_became_of_the_records() -> None:
+    with served() as (cluster, url):
+        command = [sys.executable, "-m", "tidelog.cli", "produce", "orders", "--gateway", url]
+        process = await trio.lowlevel.open_process(command, stdin=PIPE, stderr=PIPE)
+        async with process.stdin, process.stderr:
+            await process.stdin.send_all(b"one\ntwo\nthree\n")
+
+            async def all_written() -> bool:
+                return len(written(cluster)) == 3
+
+            await until(all_written)
+            process.send_signal(signal.SIGINT)
+            told = b"".join([part async for part in process.stderr]).decode()
+        assert "of 3 records acknowledged" in told and "Traceback" not in told
+        assert await process.wait() == 130, told
 
 
 def test_a_rate_is_not_exceeded() -> None:

@@ -8,7 +8,14 @@ from random import Random
 
 import pytest
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
-from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, StopSubscription
+from tidelog.client.core.consumer import (
+    UNANNOUNCED_CREDIT_BYTES,
+    ConsumerCore,
+    Effect,
+    Grant,
+    Open,
+    StopSubscription,
+)
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Position
 from tidelog.wire.messages import Delivery
@@ -36,8 +43,8 @@ class Bench:
         self.effects: list[Effect] = []
         self.now = 10.0
 
-    def up(self) -> list[Open]:
-        effects = self.core.on_link_up(self.now)
+    def up(self, **limits: int) -> list[Open]:
+        effects = self.core.on_link_up(limits, self.now)
         opened = [effect for effect in effects if isinstance(effect, Open)]
         assert len(opened) == len(effects)
         return opened
@@ -125,6 +132,22 @@ def test_small_batches_give_their_credit_back_together() -> None:
         bench.deliver(1, batch(n, 1))
     bench.drain()
     assert bench.effects == [Grant(1, 5 * size), Grant(1, 5 * size)]
+
+
+def test_credit_stays_within_what_the_gateway_announces() -> None:
+    size = len(batch(0, 1))
+    bench = Bench(credit=1 << 30)
+    [opened] = bench.up(credit_bytes=4 * size)
+    assert opened.credit == 4 * size
+    bench.deliver(1, batch(0, 1))
+    bench.drain()
+    assert bench.effects == [Grant(1, size)]
+    assert bench.core.set_credit(1 << 20) == [], "that is still more than is kept"
+    assert bench.core.set_credit(2 * size) == []
+    assert bench.core.set_credit(1 << 30) == [], "what was held back is given back, and no more"
+    bench.core.on_link_down()
+    [opened] = bench.up()
+    assert opened.credit == UNANNOUNCED_CREDIT_BYTES
 
 
 def test_waiting_records_lower_the_credit_of_the_next_subscription() -> None:

@@ -7,7 +7,6 @@ import json
 import pytest
 from tidelog.spark.errors import SourceError
 from tidelog.spark.read.checkpoint_json import CheckpointOffset, Key, share
-from tidelog.spark.read.data_loss import PartitionExtent
 from tidelog.types import Position
 
 A0, A1, B0 = Key("a", 0, "ia"), Key("a", 1, "ia"), Key("b", 0, "ib")
@@ -44,7 +43,7 @@ def test_a_checkpoint_of_somebody_else_is_refused() -> None:
 
 def test_waiting_records_are_counted_including_those_of_new_partitions() -> None:
     mark = CheckpointOffset({A0: Position(1, 20)})
-    assert mark.behind([PartitionExtent("a", "ia", 0, 0, 50), PartitionExtent("a", "ia", 1, 0, 7)]) == 37
+    assert [mark.behind(A0, 50), mark.behind(A1, 7), mark.behind(A0, 19)] == [30, 7, 0]
 
 
 def test_a_batch_without_need_to_share_takes_all() -> None:

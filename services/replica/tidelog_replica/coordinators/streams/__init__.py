@@ -1,0 +1,1 @@
+"""Streams (``docs/streams.md``): many short ordered logs in the partitions of ``__streams``."""

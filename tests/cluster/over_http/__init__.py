@@ -1,0 +1,1 @@
+"""HTTP at the port of real gateways, as it reaches them from outside."""

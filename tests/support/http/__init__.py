@@ -1,0 +1,1 @@
+"""HTTP at a gateway: a plain client, and the port without a cluster."""
