@@ -13,7 +13,8 @@ import trio
 
 from tidelog.captures import Capture, redact
 from tidelog.cli.command_group import CommandGroup
-from tidelog.cli.explain.diagnosis import ClusterSnapshot, examine
+from tidelog.cli.explain.findings.diagnosis import examine
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import Table, counted, names_output, print_for_programs, print_json, say
 from tidelog.client.log import Log

@@ -14,18 +14,10 @@ import click
 import trio
 
 from tidelog.cli.exit_status import DONE, FAILED
-from tidelog.cli.explain.diagnosis import (
-    FEW_FILES,
-    NOTE,
-    PROBLEM,
-    WARNING,
-    ClusterSnapshot,
-    Finding,
-    WaitingReaders,
-    examine,
-    in_order,
-)
 from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
+from tidelog.cli.explain.findings.diagnosis import examine
+from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding, in_order
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReaders
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_names, kept_in
 from tidelog.cli.explain.sentences import LOSSES
@@ -45,6 +37,8 @@ from tidelog.wire.messages import (
     UnreadablePlace,
 )
 
+FEW_FILES = 4096
+"""Number of files below which the limit of open files is reported."""
 ASK_S = 5.0
 """Longest time in seconds that the controllers may take to answer."""
 MOST_GROUPS = 50

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from support.gateway_thread import served
-from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, ClusterSnapshot, WaitingReaders, examine
 from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.explain.doctor import limits_in
+from tidelog.cli.explain.findings.diagnosis import examine
+from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReaders
 from tidelog.cli.explain.retention_waits import AwaitedGroup, KeptForGroup, kept_in
 from tidelog.cli.main import main
 from tidelog.runtime.metrics import MetricsPage, metrics_answer

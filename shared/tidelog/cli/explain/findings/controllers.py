@@ -1,0 +1,57 @@
+"""Findings about the controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
+from tidelog.cli.explain.sentences import refill_in_words
+from tidelog.wire.messages import QuorumAnswer
+
+
+def examine_controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
+    """Yield findings about the controllers: none is active, some do not answer, too few vote, a store is lost, or a
+    member has no vote. ``quorum`` is None if no controller answered."""
+    if quorum is not None:
+        yield from _old_copies(quorum)
+    if quorum is None or not quorum.active:
+        what = (
+            "no active controller: leaders go on while every replica that could be elected confirms them; no new"
+            " leader is elected, a server that restarts serves no clients, and nothing about the cluster can be"
+            " changed"
+        )
+        yield Finding(PROBLEM, what, "Start controllers until a majority runs; their logs say whom they miss.")
+        return
+    voters = [one for one in quorum.controllers if one.voter and not one.lost]
+    silent = [one.node for one in voters if one.role == "unknown"]
+    spare = len(voters) - len(silent) - sum(one.rolled_back for one in voters) - (len(voters) // 2 + 1)
+    if silent:
+        more = f"{spare} more may fail" if spare > 0 else "no other may fail"
+        what = f"controllers do not answer: {', '.join(silent)}; {more}, of {len(voters)}"
+        yield Finding(WARNING, what, "Start them again; for good: 'tidelog controllers remove' and 'add' another.")
+    elif len(voters) < 3:
+        what = f"{len(voters)} voting controller{'s' * (len(voters) > 1)}: none may fail"
+        yield Finding(NOTE, what, "Three or five bear the loss of one or two: 'tidelog controllers add'.")
+    for one in quorum.controllers:
+        if one.lost:
+            what = f"controller {one.node} lost its store, and has no vote"
+            yield Finding(PROBLEM, what, f"'tidelog controllers add {one.node} {one.url}' takes it in again.")
+        elif not one.voter:
+            what = f"controller {one.node} has no vote yet"
+            yield Finding(WARNING, what, f"'tidelog controllers add {one.node} {one.url}' waits until it has.")
+
+
+def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
+    """Yield a finding for each controller that runs on an old copy of its disk, and one more if therefore no
+    controller can be elected until certain controllers run again, each with the disk that it had."""
+    for one in quorum.controllers:
+        if one.rolled_back:
+            what = f"controller {one.node} runs on an old copy of its disk: {refill_in_words(one)}; it has no vote"
+            yield Finding(
+                PROBLEM, what, "Keep the others running until it votes again; find out how the old disk came there."
+            )
+    if quorum.disks_needed:
+        what = f"nobody can be elected without the disks of {', '.join(quorum.disks_needed)}"
+        yield Finding(
+            PROBLEM, what, "Start them with the disks that they had; if gone: 'tidelog controllers rescue'."
+        )

@@ -1,0 +1,42 @@
+"""Diagnosis of a cluster: what is wrong, and what to do about it, derived from a snapshot without requests."""
+
+from __future__ import annotations
+
+from tidelog.cli.explain.findings.clocks import examine_clocks
+from tidelog.cli.explain.findings.controllers import examine_controllers
+from tidelog.cli.explain.findings.copies import examine_copies, examine_unreadable
+from tidelog.cli.explain.findings.disks import examine_growth
+from tidelog.cli.explain.findings.finding import Finding, in_order
+from tidelog.cli.explain.findings.groups import examine_groups, examine_retention_waits
+from tidelog.cli.explain.findings.partitions import examine_partitions
+from tidelog.cli.explain.findings.security import examine_heirs
+from tidelog.cli.explain.findings.servers import examine_balance, examine_limits, examine_servers
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.cli.explain.findings.transactions import examine_wait
+from tidelog.cli.explain.findings.versions import examine_levels, examine_versions
+
+
+def examine(view: ClusterSnapshot) -> list[Finding]:
+    """Derive all findings from a snapshot, without further requests, and return them, problems first. An empty list
+    if nothing is to be reported."""
+    metadata = view.metadata
+    found = [
+        *examine_controllers(view.quorum),
+        *examine_servers(metadata, view.metrics),
+        *examine_partitions(metadata, view.histories),
+    ]
+    found += [
+        *examine_growth(view),
+        *examine_limits(view.limits),
+        *examine_unreadable(view),
+        *examine_copies(view),
+        *examine_versions(view.versions),
+        *examine_clocks(view.clocks),
+        *examine_levels(view.features),
+        *examine_heirs(view.heirs),
+        *examine_balance(metadata),
+        *examine_groups(view.lags),
+        *examine_retention_waits(view),
+    ]
+    found += [examine_wait(one) for one in view.waits]
+    return in_order(found)

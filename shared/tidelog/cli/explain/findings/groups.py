@@ -1,0 +1,59 @@
+"""Findings about consumer groups, and retention that waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, WARNING, Finding
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.cli.explain.retention_waits import lost_in_words
+
+FAR_BEHIND = 10_000
+"""Number of records that a group with members may lag without a report."""
+LONG_WAIT = 0.5
+"""Share of the bound of a wait of retention for a group from which on the wait is reported."""
+
+
+def examine_groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
+    """Yield a finding for each consumer group that is behind and has no members, or is more than ``FAR_BEHIND``
+    records behind. ``lags`` is group -> (members, records behind)."""
+    for group, (members, behind) in sorted(lags.items()):
+        step = f"'tidelog groups describe {group}' says where."
+        if behind > 0 and not members:
+            yield Finding(NOTE, f"group {group} has no members, and is {behind} records behind", step)
+        elif behind > FAR_BEHIND:
+            what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
+            yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")
+
+
+def examine_retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
+    """Yield findings about retention that waits for groups: records that were deleted before a group had read them,
+    waits that have used ``LONG_WAIT`` of their bound, and groups that have no position, so that they read nothing."""
+    for one in view.awaited:
+        if one.lost:
+            step = (
+                f"Find out what stopped {one.group}. To let it go on with what is left: 'tidelog groups reset"
+                f" {one.group} -t {one.topic} --to earliest'; docs/operations.md, Retention that waits for a group,"
+                " says more."
+            )
+            yield Finding(WARNING, f"{one.topic}/{one.partition}: {lost_in_words(one)}", step)
+    for kept in view.kept:
+        if kept.share >= LONG_WAIT:
+            what = (
+                f"{kept.topic}/{kept.partition}: retention keeps {kept.held_bytes / (1 << 20):.1f} MiB for group"
+                f" {kept.group}, which has not read them: {kept.share:.0%} of the bound of the wait is used"
+            )
+            step = (
+                f"Start what reads as {kept.group}, or raise retention_waits_max_ms and retention_waits_max_bytes:"
+                f" 'tidelog topics configure {kept.topic}'. At 100% the oldest records are deleted unread."
+            )
+            yield Finding(WARNING, what, step)
+    absent: dict[tuple[str, str], list[str]] = {}
+    for one in view.awaited:
+        if one.position < 0 and not one.error:
+            absent.setdefault((one.topic, one.group), []).append(f"{one.topic}/{one.partition}")
+    for (topic, group), names in absent.items():
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        what = f"{', '.join(names[:MOST_NAMED])}{more}: retention waits for group {group}, which has no position"
+        step = f"Start what reads as {group}, or 'tidelog topics configure {topic} retention_waits_for='."
+        yield Finding(NOTE, what, step)

@@ -1,0 +1,84 @@
+"""Findings about replica servers: which are down, slow or without a session, and how evenly they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tidelog.cli.explain.findings.disks import examine_disk
+from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
+from tidelog.wire.messages import MetadataAnswer, ServerInfo
+
+UNEVEN = 0.25
+"""A server may lead or hold this share more or less than the average, plus two partitions, without a report."""
+
+
+def examine_servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:
+    """Yield findings about replica servers: those that are down or drained, and the disks and sessions of the live
+    ones."""
+    servers = sorted(metadata.servers, key=lambda server: server.node)
+    if all(server.fenced for server in servers):
+        yield Finding(PROBLEM, "no replica server is live", "Start them: nothing can be written or read.")
+    for server in servers:
+        if server.fenced:
+            step = f"Start it, or see its log; for good: 'tidelog servers drain {server.node}' and move its replicas."
+            yield Finding(PROBLEM, f"replica server {server.node} is down", step)
+        elif server.draining:
+            what = f"replica server {server.node} is drained: it leads nothing"
+            yield Finding(NOTE, what, f"'tidelog servers resume {server.node}' after the maintenance.")
+        if not server.fenced and server.node in metrics:
+            yield from examine_disk(server, metrics[server.node])
+            yield from _session(server, metrics[server.node])
+
+
+def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield a finding for a server whose session has lapsed because no controller answers it. It is a problem if the
+    server therefore refuses the clients of some partitions, otherwise a warning."""
+    lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
+    if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
+        what = (
+            f"{server.node} refuses the clients of {refused} partitions: no controller answers, and a replica that"
+            " could be elected does not confirm it as their leader"
+        )
+        step = f"The log of {server.node} names the replica (leadership_unconfirmed): start it, and the controllers."
+        yield Finding(PROBLEM, what, step)
+    elif lapsed_s > 0:
+        what = f"no controller has answered {server.node} for {lapsed_s:.0f} s since its session was over"
+        step = "Start controllers until a majority runs; if one does, repair the network between them."
+        yield Finding(WARNING, what, step)
+
+
+def examine_limits(limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield a finding for each slow server to which the gateway limits the bytes per second. ``limits`` is server ->
+    limit."""
+    for server, rate in sorted(limits.items()):
+        what = (
+            f"{server} is slow: the gateway sends it {rate / (1 << 20):.1f} MiB/s at most,"
+            " and asks producers to pause"
+        )
+        step = (
+            f"Look at the disk and the CPU of {server}, and at the followers of its partitions;"
+            " docs/operations.md, A server that is slow, says more."
+        )
+        yield Finding(WARNING, what, step)
+
+
+def examine_balance(metadata: MetadataAnswer) -> Iterator[Finding]:
+    """Yield a finding if live servers lead uneven numbers of partitions, and one if they hold uneven numbers of
+    replicas (``UNEVEN``)."""
+    able = [server.node for server in metadata.servers if not (server.fenced or server.draining)]
+    leads, holds = dict.fromkeys(able, 0), dict.fromkeys(able, 0)
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            if partition.leader in leads:
+                leads[partition.leader] += 1
+            for node in partition.replicas:
+                if node in holds:
+                    holds[node] += 1
+    for counts, what, step in (
+        (leads, "lead", "They even out within minutes, unless that is off: 'tidelog partitions transfer'."),
+        (holds, "hold", "'tidelog partitions rebalance --dry-run' shows what would be moved."),
+    ):
+        share = sum(counts.values()) / max(1, len(counts))
+        if any(abs(count - share) > share * UNEVEN + 2 for count in counts.values()):
+            named = ", ".join(f"{node} {count}" for node, count in sorted(counts.items()))
+            yield Finding(NOTE, f"servers {what} uneven numbers of partitions: {named}", step)

@@ -1,0 +1,43 @@
+"""Findings about transactions for which readers wait."""
+
+from __future__ import annotations
+
+from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
+from tidelog.cli.explain.findings.snapshot import WaitingReaders
+
+LONG_TRANSACTION_MS = 60_000
+"""Milliseconds for which a transaction may hold up readers without a warning: the time-out of a transaction that sets
+none."""
+HANGING = (
+    "Find out whether its program was told that it is committed; then 'tidelog transactions settle WHERE --commit',"
+    " or --abort. docs/transactions.md, A transaction that no coordinator has, says more."
+)
+"""Next step for a transaction that no coordinator has."""
+
+
+def examine_wait(one: WaitingReaders) -> Finding:
+    """Return the finding for a partition whose readers wait for a transaction. Its level depends on who can end the
+    transaction: a problem if nobody does, or if the leader does not take the marker."""
+    stable, known = one.stable, one.transaction
+    since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
+    whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
+    if stable.producer_epoch < 0:
+        what = f"{since}: the end of the transaction of producer {stable.producer_id} is written, and not committed"
+        return Finding(WARNING, what, f"'tidelog why {one.partition}' says which replicas {one.leader} waits for.")
+    if known is None:
+        what = f"{since}: for a transaction {whose} that no coordinator has, so nothing will end it"
+        place = f"{one.partition} --producer {stable.producer_id} --epoch {stable.producer_epoch}"
+        return Finding(PROBLEM, what, HANGING.replace("WHERE", place))
+    named = f"the {'staged ' * bool(known.staged)}transaction of {known.app} ({whose[3:]})"
+    if known.state in ("committing", "aborting"):
+        what = f"{since}: {named} is {known.state}, and {one.leader} has not taken the marker yet"
+        return Finding(PROBLEM, what, f"The coordinator goes on trying: see the log of {one.leader}, and its disk.")
+    level = NOTE if stable.age_ms < LONG_TRANSACTION_MS else WARNING
+    how = f" --staged {known.staged}" if known.staged else ""
+    step = f"It is aborted when its time is over; 'tidelog transactions abort {known.app}{how}' does so now."
+    return Finding(level, f"{since}: {named} is {known.state}", step)
+
+
+def _span(ms: int) -> str:
+    """Return a number of milliseconds as text, in seconds or minutes."""
+    return f"{ms / 1000:.0f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"
