@@ -117,18 +117,24 @@ async def _take_snapshot(url: str, found: list[Finding]) -> ClusterSnapshot | No
     warning; the snapshot then has no ``quorum``."""
     try:
         async with connect((url,)) as log:
-            metadata = await log.cluster.status()
-            quorum = None
-            with trio.move_on_after(ASK_S):
-                try:
-                    quorum = await log.cluster.quorum()
-                except TidelogError as error:
-                    found.append(Finding(WARNING, f"{url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
-            return ClusterSnapshot(metadata, quorum)
+            return await _first_snapshot(log, url, found)
     except TidelogError as error:
         step = NEXT_STEP.get(error.code, "See the log of this gateway.")
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", step))
     return None
+
+
+async def _first_snapshot(log: Log, name: str, found: list[Finding]) -> ClusterSnapshot:
+    """Ask for the metadata and the state of the controllers, and return both as a snapshot. If only the controllers
+    fail, add a warning that begins with ``name`` to ``found``; the snapshot then has no ``quorum``."""
+    metadata = await log.cluster.status()
+    quorum = None
+    with trio.move_on_after(ASK_S):
+        try:
+            quorum = await log.cluster.quorum()
+        except TidelogError as error:
+            found.append(Finding(WARNING, f"{name}: {error}", NEXT_STEP.get(error.code, "See its log.")))
+    return ClusterSnapshot(metadata, quorum)
 
 
 async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
@@ -137,20 +143,35 @@ async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Findin
     snapshot is returned unchanged."""
     try:
         async with connect((url,)) as log:
-            reports = await _ask_servers(log, f"gateway {url}", view)
-            features = await _features(log)
-            live = any(not server.fenced for server in view.metadata.servers)
-            lags = await _lags(log, found) if live else {}
-            histories = await _recent(log, view.metadata)
-            waits = await _waits(log, reports, found) if live else ()
-            awaited = await _awaited(log, view.metadata) if live else ()
-            size = record_bytes(reports.metrics)
-            heirs = await _heirs(log, features)
             with shown(Bar("measuring how fast the disks fill")):
-                growth = await measure_growth(log, view.metadata.topics, size) if live else Growth()
+                return await _whole_snapshot(log, f"gateway {url}", view, found)
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
+
+
+async def diagnose(log: Log) -> list[Finding]:
+    """Examine the cluster of a client, and return what ``tidelog doctor`` finds about it, problems first. What the
+    client has no right to see is a finding, too. Raises ``TidelogError`` if its gateway fails."""
+    found: list[Finding] = []
+    view = await _first_snapshot(log, "the gateway", found)
+    view = await _whole_snapshot(log, "the gateway", view, found)
+    return in_order([*found, *examine(view)])
+
+
+async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
+    """Ask servers, groups and coordinators for their state, and return the snapshot ``view`` with the answers added.
+    ``name`` is that of the gateway in findings. Failures of others than the gateway are added to ``found``."""
+    reports = await _ask_servers(log, name, view)
+    features = await _features(log)
+    live = any(not server.fenced for server in view.metadata.servers)
+    lags = await _lags(log, found) if live else {}
+    histories = await _recent(log, view.metadata)
+    waits = await _waits(log, reports, found) if live else ()
+    awaited = await _awaited(log, view.metadata) if live else ()
+    size = record_bytes(reports.metrics)
+    heirs = await _heirs(log, features)
+    growth = await measure_growth(log, view.metadata.topics, size) if live else Growth()
     if reports.silent:
         what = f"{', '.join(sorted(reports.silent))} did not answer: disk, version and clock are not known"
         found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
