@@ -15,6 +15,7 @@ import trio
 
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
+from tidelog.cli.explain.findings.consequences import with_causes
 from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding, in_order
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReaders
@@ -89,7 +90,9 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
         clusters = sorted({view.metadata.cluster for _, view in views})
         if len(clusters) > 1:
             what = f"the gateways belong to several clusters: {', '.join(clusters)}"
-            found.append(Finding(PROBLEM, what, "Name gateways of one cluster with --gateway."))
+            found.append(
+                Finding(PROBLEM, what, "Name gateways of one cluster with --gateway.", "gateways-of-several-clusters")
+            )
         if views:
             view = await _complete_snapshot(views[0][0], views[0][1], found)
             found.extend(examine(view))
@@ -99,7 +102,7 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     run(task)
     found.extend(_machine())
     healthy = all(finding.level == NOTE for finding in found)
-    _show(in_order(found), seen, healthy, output)
+    _show(in_order(with_causes(found)), seen, healthy, output)
     raise SystemExit(DONE if healthy else FAILED)
 
 
@@ -120,7 +123,7 @@ async def _take_snapshot(url: str, found: list[Finding]) -> ClusterSnapshot | No
             return await _first_snapshot(log, url, found)
     except TidelogError as error:
         step = NEXT_STEP.get(error.code, "See the log of this gateway.")
-        found.append(Finding(PROBLEM, f"gateway {url}: {error}", step))
+        found.append(Finding(PROBLEM, f"gateway {url}: {error}", step, "gateway-unreachable", (url,)))
     return None
 
 
@@ -133,7 +136,8 @@ async def _first_snapshot(log: Log, name: str, found: list[Finding]) -> ClusterS
         try:
             quorum = await log.cluster.quorum()
         except TidelogError as error:
-            found.append(Finding(WARNING, f"{name}: {error}", NEXT_STEP.get(error.code, "See its log.")))
+            step = NEXT_STEP.get(error.code, "See its log.")
+            found.append(Finding(WARNING, f"{name}: {error}", step, "controllers-unreachable"))
     return ClusterSnapshot(metadata, quorum)
 
 
@@ -146,7 +150,8 @@ async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Findin
             with shown(Bar("measuring how fast the disks fill")):
                 return await _whole_snapshot(log, f"gateway {url}", view, found)
     except TidelogError as error:
-        found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
+        step = NEXT_STEP.get(error.code, "See its log.")
+        found.append(Finding(PROBLEM, f"gateway {url}: {error}", step, "gateway-unreachable", (url,)))
         return view
 
 
@@ -156,7 +161,7 @@ async def diagnose(log: Log) -> list[Finding]:
     found: list[Finding] = []
     view = await _first_snapshot(log, "the gateway", found)
     view = await _whole_snapshot(log, "the gateway", view, found)
-    return in_order([*found, *examine(view)])
+    return in_order(with_causes([*found, *examine(view)]))
 
 
 async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
@@ -174,7 +179,15 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
     growth = await measure_growth(log, view.metadata.topics, size) if live else Growth()
     if reports.silent:
         what = f"{', '.join(sorted(reports.silent))} did not answer: disk, version and clock are not known"
-        found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
+        found.append(
+            Finding(
+                NOTE,
+                what,
+                "They need 'metrics = true', and you the right to describe the cluster.",
+                "metrics-unknown",
+                tuple(reports.silent),
+            )
+        )
     return ClusterSnapshot(
         view.metadata,
         view.quorum,
@@ -299,7 +312,7 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
             lags[group.group] = group.members, sum(lag for lag in behind if lag > 0)
     except TidelogError as error:
         what = f"how far consumer groups are is not known: {error}"
-        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
+        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again."), "groups-unknown"))
     return lags
 
 
@@ -330,7 +343,7 @@ async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Wai
         after = _stuck_offsets(await log.cluster.status(offsets=True))
     except TidelogError as error:
         what = f"for which transactions readers wait is not known: {error}"
-        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
+        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again."), "transactions-unknown"))
         return ()
     return tuple(
         WaitingReaders(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
@@ -379,23 +392,35 @@ def _machine() -> list[Finding]:
     if hard == resource.RLIM_INFINITY or hard >= FEW_FILES:
         return []
     what = f"a process may open {hard} files on this machine: few for a replica server, or a gateway of many clients"
-    return [Finding(NOTE, what, "Raise it where they are started: 'ulimit -n', or LimitNOFILE= of a systemd unit.")]
+    return [
+        Finding(
+            NOTE,
+            what,
+            "Raise it where they are started: 'ulimit -n', or LimitNOFILE= of a systemd unit.",
+            "few-open-files",
+        )
+    ]
 
 
 def _show(found: list[Finding], seen: dict[str, object], healthy: bool, output: str) -> None:
     """Print the findings with their next steps in the format ``output``; for people after a line with the facts
-    ``seen`` about the cluster."""
-    table = Table("level", "what", "next_step")
+    ``seen`` about the cluster, and a consequence as one line below its cause."""
+    table = Table("level", "what", "next_step", "cause", "evidence", "because_of")
     for finding in found:
-        table.add(finding.level, finding.what, finding.next_step)
+        table.add(finding.level, finding.what, finding.next_step, finding.cause, finding.evidence, finding.because_of)
     document = {"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]}
     if print_for_programs(output, table, document):
         return
     say(", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in seen.items()))
     for finding in found:
+        if finding.because_of:
+            say(f"    therefore: {finding.what}")
+            continue
         say_after(finding.level, finding.what, **_STYLES[finding.level])
+        if finding.evidence:
+            say(f"    {finding.evidence}")
         say(f"    {finding.next_step}")
-    say("healthy" if healthy else f"{sum(f.level != NOTE for f in found)} findings")
+    say("healthy" if healthy else f"{sum(f.level != NOTE and not f.because_of for f in found)} findings")
 
 
 def _text(value: object) -> str:

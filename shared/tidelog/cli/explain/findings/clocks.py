@@ -21,8 +21,19 @@ def examine_clocks(clocks: Mapping[str, float]) -> Iterator[Finding]:
         if abs(ahead - middle) > FAR_OFF_S:
             how = "ahead of" if ahead > middle else "behind"
             what = f"the clock of {node} is {abs(ahead - middle):.0f} s {how} those of most others"
-            yield Finding(WARNING, what, "Have its machine keep time (chrony): timestamps and retention go by it.")
+            yield Finding(
+                WARNING,
+                what,
+                "Have its machine keep time (chrony): timestamps and retention go by it.",
+                "clock-off",
+                (node,),
+            )
     if abs(middle) > FAR_OFF_S:
         how = "behind" if middle > 0 else "ahead of"
         what = f"the clock of this machine is {abs(middle):.0f} s {how} the cluster's"
-        yield Finding(NOTE, what, "Records that are produced here carry its timestamps, unless they bring their own.")
+        yield Finding(
+            NOTE,
+            what,
+            "Records that are produced here carry its timestamps, unless they bring their own.",
+            "client-clock-off",
+        )

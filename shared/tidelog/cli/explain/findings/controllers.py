@@ -20,7 +20,12 @@ def examine_controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
             " leader is elected, a server that restarts serves no clients, and nothing about the cluster can be"
             " changed"
         )
-        yield Finding(PROBLEM, what, "Start controllers until a majority runs; their logs say whom they miss.")
+        yield Finding(
+            PROBLEM,
+            what,
+            "Start controllers until a majority runs; their logs say whom they miss.",
+            "controllers-without-majority",
+        )
         return
     voters = [one for one in quorum.controllers if one.voter and not one.lost]
     silent = [one.node for one in voters if one.role == "unknown"]
@@ -28,17 +33,37 @@ def examine_controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
     if silent:
         more = f"{spare} more may fail" if spare > 0 else "no other may fail"
         what = f"controllers do not answer: {', '.join(silent)}; {more}, of {len(voters)}"
-        yield Finding(WARNING, what, "Start them again; for good: 'tidelog controllers remove' and 'add' another.")
+        yield Finding(
+            WARNING,
+            what,
+            "Start them again; for good: 'tidelog controllers remove' and 'add' another.",
+            "controller-silent",
+            tuple(silent),
+        )
     elif len(voters) < 3:
         what = f"{len(voters)} voting controller{'s' * (len(voters) > 1)}: none may fail"
-        yield Finding(NOTE, what, "Three or five bear the loss of one or two: 'tidelog controllers add'.")
+        yield Finding(
+            NOTE, what, "Three or five bear the loss of one or two: 'tidelog controllers add'.", "controllers-few"
+        )
     for one in quorum.controllers:
         if one.lost:
             what = f"controller {one.node} lost its store, and has no vote"
-            yield Finding(PROBLEM, what, f"'tidelog controllers add {one.node} {one.url}' takes it in again.")
+            yield Finding(
+                PROBLEM,
+                what,
+                f"'tidelog controllers add {one.node} {one.url}' takes it in again.",
+                "controller-store-lost",
+                (one.node,),
+            )
         elif not one.voter:
             what = f"controller {one.node} has no vote yet"
-            yield Finding(WARNING, what, f"'tidelog controllers add {one.node} {one.url}' waits until it has.")
+            yield Finding(
+                WARNING,
+                what,
+                f"'tidelog controllers add {one.node} {one.url}' waits until it has.",
+                "controller-without-vote",
+                (one.node,),
+            )
 
 
 def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
@@ -48,10 +73,18 @@ def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
         if one.rolled_back:
             what = f"controller {one.node} runs on an old copy of its disk: {refill_in_words(one)}; it has no vote"
             yield Finding(
-                PROBLEM, what, "Keep the others running until it votes again; find out how the old disk came there."
+                PROBLEM,
+                what,
+                "Keep the others running until it votes again; find out how the old disk came there.",
+                "controller-disk-rolled-back",
+                (one.node,),
             )
     if quorum.disks_needed:
         what = f"nobody can be elected without the disks of {', '.join(quorum.disks_needed)}"
         yield Finding(
-            PROBLEM, what, "Start them with the disks that they had; if gone: 'tidelog controllers rescue'."
+            PROBLEM,
+            what,
+            "Start them with the disks that they had; if gone: 'tidelog controllers rescue'.",
+            "controller-disks-needed",
+            quorum.disks_needed,
         )

@@ -27,7 +27,8 @@ def examine_unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
         f"no reader can decode these batches: {named}{f' and {more} more' if more > 0 else ''}; consumers stop there"
     )
     step = "Consumers skip them with on_unreadable; docs/operations.md, Batches that cannot be decoded, says more."
-    yield Finding(WARNING, what, step)
+    about = tuple(dict.fromkeys(f"{at.topic_id}/{at.partition}" for at in places))
+    yield Finding(WARNING, what, step, "batch-unreadable", about)
 
 
 def examine_copies(view: ClusterSnapshot) -> Iterator[Finding]:
@@ -50,7 +51,7 @@ def examine_copies(view: ClusterSnapshot) -> Iterator[Finding]:
             what = f"{name}: the copies on {' and '.join(one.compared)} differ; {place}"
             step = "No majority of the replicas agrees, so none is replaced."
         more = f"'tidelog verify replicas {name}' shows where; docs/operations.md, Copies that differ, says more."
-        yield Finding(PROBLEM, what, f"{step} {more}")
+        yield Finding(PROBLEM, what, f"{step} {more}", "copies-differ", (name, *one.odd))
 
 
 def _order(place: UnreadablePlace) -> tuple[str, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidelog.cli.explain.findings.clocks import examine_clocks
+from tidelog.cli.explain.findings.consequences import with_causes
 from tidelog.cli.explain.findings.controllers import examine_controllers
 from tidelog.cli.explain.findings.copies import examine_copies, examine_unreadable
 from tidelog.cli.explain.findings.disks import examine_growth
@@ -17,8 +18,8 @@ from tidelog.cli.explain.findings.versions import examine_levels, examine_versio
 
 
 def examine(view: ClusterSnapshot) -> list[Finding]:
-    """Derive all findings from a snapshot, without further requests, and return them, problems first. An empty list
-    if nothing is to be reported."""
+    """Derive all findings from a snapshot, without further requests, and return them, problems first, and after each
+    cause its consequences. An empty list if nothing is to be reported."""
     metadata = view.metadata
     found = [
         *examine_controllers(view.quorum),
@@ -39,4 +40,4 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
         *examine_retention_waits(view),
     ]
     found += [examine_wait(one) for one in view.waits]
-    return in_order(found)
+    return in_order(with_causes(found))

@@ -21,13 +21,27 @@ def examine_disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[F
     free = int(metrics.get("tidelog_replica_disk_free_bytes", 0))
     if metrics.get("tidelog_replica_disk_full"):
         what = f"the disk of {server.node} is full: it takes no records"
-        yield Finding(PROBLEM, what, "Make room, or shorten retention: 'tidelog topics configure'.")
+        yield Finding(
+            PROBLEM, what, "Make room, or shorten retention: 'tidelog topics configure'.", "disk-full", (server.node,)
+        )
     elif 0 < free < LITTLE_ROOM_BYTES:
         what = f"the disk of {server.node} has {free >> 20} MiB of room left"
-        yield Finding(WARNING, what, "Make room, or shorten retention: 'tidelog topics configure'.")
+        yield Finding(
+            WARNING,
+            what,
+            "Make room, or shorten retention: 'tidelog topics configure'.",
+            "disk-nearly-full",
+            (server.node,),
+        )
     if damaged := int(metrics.get("tidelog_replica_damaged_partitions", 0)):
         what = f"{server.node} has {damaged} damaged logs, yet to be repaired"
-        yield Finding(PROBLEM, what, "docs/operations.md, Damage, says what it does by itself, and what is yours.")
+        yield Finding(
+            PROBLEM,
+            what,
+            "docs/operations.md, Damage, says what it does by itself, and what is yours.",
+            "log-damaged",
+            (server.node,),
+        )
 
 
 def examine_growth(view: ClusterSnapshot) -> Iterator[Finding]:
@@ -47,7 +61,7 @@ def examine_growth(view: ClusterSnapshot) -> Iterator[Finding]:
         step = (
             f"'tidelog topics configure {view.growth.topics[0]} retention_ms=604800000', for example, keeps a week."
         )
-        yield Finding(WARNING if left_s <= SOON_FULL_S else NOTE, what, step)
+        yield Finding(WARNING if left_s <= SOON_FULL_S else NOTE, what, step, "disk-filling", (node,))
 
 
 def _duration(seconds: float) -> str:

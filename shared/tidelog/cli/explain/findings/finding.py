@@ -14,14 +14,36 @@ MOST_NAMED = 5
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One finding of ``tidelog doctor``: its level (``PROBLEM``, ``WARNING`` or ``NOTE``), what is wrong, and what
-    the operator can do next."""
+    the operator can do next. A finding with ``because_of`` is a consequence; any other is a cause."""
 
     level: str
     what: str
     next_step: str
+    cause: str
+    """Stable code of what is wrong, for programs, such as ``last-stable-offset-held``."""
+    about: tuple[str, ...] = ()
+    """Names of what the finding concerns: servers, partitions as ``TOPIC/PARTITION``, groups; () for the whole
+    cluster. A finding can be a consequence only of one that concerns the whole cluster or shares a name with it."""
+    evidence: str = ""
+    """Observed facts that show it, where ``what`` does not hold them."""
+    because_of: str = ""
+    """The ``cause`` of the finding of which this one is a consequence; "" for a cause."""
 
 
 def in_order(found: list[Finding]) -> list[Finding]:
     """Return the findings sorted by level: problems, then warnings, then notes. Findings of one level keep their
-    order."""
-    return sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.level))
+    order. The consequences of a cause follow it."""
+    by_level = sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.level))
+    roots = [one for one in by_level if not one.because_of]
+    shown: list[Finding] = []
+
+    def show(one: Finding) -> None:
+        if one not in shown:
+            shown.append(one)
+            for other in by_level:
+                if other.because_of == one.cause:
+                    show(other)
+
+    for one in (*roots, *by_level):
+        show(one)
+    return shown

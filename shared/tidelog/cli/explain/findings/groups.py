@@ -20,10 +20,16 @@ def examine_groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
     for group, (members, behind) in sorted(lags.items()):
         step = f"'tidelog groups describe {group}' says where."
         if behind > 0 and not members:
-            yield Finding(NOTE, f"group {group} has no members, and is {behind} records behind", step)
+            yield Finding(
+                NOTE,
+                f"group {group} has no members, and is {behind} records behind",
+                step,
+                "group-without-members",
+                (group,),
+            )
         elif behind > FAR_BEHIND:
             what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
-            yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")
+            yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.", "group-behind", (group,))
 
 
 def examine_retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
@@ -36,7 +42,13 @@ def examine_retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
                 f" {one.group} -t {one.topic} --to earliest'; docs/operations.md, Retention that waits for a group,"
                 " says more."
             )
-            yield Finding(WARNING, f"{one.topic}/{one.partition}: {lost_in_words(one)}", step)
+            yield Finding(
+                WARNING,
+                f"{one.topic}/{one.partition}: {lost_in_words(one)}",
+                step,
+                "retention-overtook-reader",
+                (one.group, f"{one.topic}/{one.partition}"),
+            )
     for kept in view.kept:
         if kept.share >= LONG_WAIT:
             what = (
@@ -47,7 +59,7 @@ def examine_retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
                 f"Start what reads as {kept.group}, or raise retention_waits_max_ms and retention_waits_max_bytes:"
                 f" 'tidelog topics configure {kept.topic}'. At 100% the oldest records are deleted unread."
             )
-            yield Finding(WARNING, what, step)
+            yield Finding(WARNING, what, step, "retention-wait-long", (kept.group, f"{kept.topic}/{kept.partition}"))
     absent: dict[tuple[str, str], list[str]] = {}
     for one in view.awaited:
         if one.position < 0 and not one.error:
@@ -56,4 +68,4 @@ def examine_retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         what = f"{', '.join(names[:MOST_NAMED])}{more}: retention waits for group {group}, which has no position"
         step = f"Start what reads as {group}, or 'tidelog topics configure {topic} retention_waits_for='."
-        yield Finding(NOTE, what, step)
+        yield Finding(NOTE, what, step, "retention-waits-for-absent-group", (group, *names))

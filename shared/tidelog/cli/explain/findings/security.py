@@ -12,4 +12,4 @@ def examine_heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
     if heirs:
         what = f"may administer the cluster, and so inherit the right to make tokens and rules: {', '.join(heirs)}"
         step = "For those who need it 'tidelog acls add WHO security cluster'; then 'tidelog acls drop-inherited'."
-        yield Finding(WARNING, what, step)
+        yield Finding(WARNING, what, step, "rights-inherited", heirs)

@@ -17,14 +17,27 @@ def examine_servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str,
     ones."""
     servers = sorted(metadata.servers, key=lambda server: server.node)
     if all(server.fenced for server in servers):
-        yield Finding(PROBLEM, "no replica server is live", "Start them: nothing can be written or read.")
+        yield Finding(
+            PROBLEM,
+            "no replica server is live",
+            "Start them: nothing can be written or read.",
+            "replica-servers-all-down",
+        )
     for server in servers:
         if server.fenced:
             step = f"Start it, or see its log; for good: 'tidelog servers drain {server.node}' and move its replicas."
-            yield Finding(PROBLEM, f"replica server {server.node} is down", step)
+            yield Finding(
+                PROBLEM, f"replica server {server.node} is down", step, "replica-server-down", (server.node,)
+            )
         elif server.draining:
             what = f"replica server {server.node} is drained: it leads nothing"
-            yield Finding(NOTE, what, f"'tidelog servers resume {server.node}' after the maintenance.")
+            yield Finding(
+                NOTE,
+                what,
+                f"'tidelog servers resume {server.node}' after the maintenance.",
+                "replica-server-drained",
+                (server.node,),
+            )
         if not server.fenced and server.node in metrics:
             yield from examine_disk(server, metrics[server.node])
             yield from _session(server, metrics[server.node])
@@ -40,11 +53,11 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
             " could be elected does not confirm it as their leader"
         )
         step = f"The log of {server.node} names the replica (leadership_unconfirmed): start it, and the controllers."
-        yield Finding(PROBLEM, what, step)
+        yield Finding(PROBLEM, what, step, "leadership-unconfirmed", (server.node,))
     elif lapsed_s > 0:
         what = f"no controller has answered {server.node} for {lapsed_s:.0f} s since its session was over"
         step = "Start controllers until a majority runs; if one does, repair the network between them."
-        yield Finding(WARNING, what, step)
+        yield Finding(WARNING, what, step, "server-session-lapsed", (server.node,))
 
 
 def examine_limits(limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -59,7 +72,7 @@ def examine_limits(limits: Mapping[str, float]) -> Iterator[Finding]:
             f"Look at the disk and the CPU of {server}, and at the followers of its partitions;"
             " docs/operations.md, A server that is slow, says more."
         )
-        yield Finding(WARNING, what, step)
+        yield Finding(WARNING, what, step, "server-slow", (server,))
 
 
 def examine_balance(metadata: MetadataAnswer) -> Iterator[Finding]:
@@ -74,11 +87,16 @@ def examine_balance(metadata: MetadataAnswer) -> Iterator[Finding]:
             for node in partition.replicas:
                 if node in holds:
                     holds[node] += 1
-    for counts, what, step in (
-        (leads, "lead", "They even out within minutes, unless that is off: 'tidelog partitions transfer'."),
-        (holds, "hold", "'tidelog partitions rebalance --dry-run' shows what would be moved."),
+    for counts, what, step, cause in (
+        (
+            leads,
+            "lead",
+            "They even out within minutes, unless that is off: 'tidelog partitions transfer'.",
+            "leaders-uneven",
+        ),
+        (holds, "hold", "'tidelog partitions rebalance --dry-run' shows what would be moved.", "replicas-uneven"),
     ):
         share = sum(counts.values()) / max(1, len(counts))
         if any(abs(count - share) > share * UNEVEN + 2 for count in counts.values()):
             named = ", ".join(f"{node} {count}" for node, count in sorted(counts.items()))
-            yield Finding(NOTE, f"servers {what} uneven numbers of partitions: {named}", step)
+            yield Finding(NOTE, f"servers {what} uneven numbers of partitions: {named}", step, cause)

@@ -18,24 +18,36 @@ HANGING = (
 def examine_wait(one: WaitingReaders) -> Finding:
     """Return the finding for a partition whose readers wait for a transaction. Its level depends on who can end the
     transaction: a problem if nobody does, or if the leader does not take the marker."""
-    stable, known = one.stable, one.transaction
+    stable, known, about = one.stable, one.transaction, (one.partition,)
     since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
     whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
     if stable.producer_epoch < 0:
         what = f"{since}: the end of the transaction of producer {stable.producer_id} is written, and not committed"
-        return Finding(WARNING, what, f"'tidelog why {one.partition}' says which replicas {one.leader} waits for.")
+        return Finding(
+            WARNING,
+            what,
+            f"'tidelog why {one.partition}' says which replicas {one.leader} waits for.",
+            "transaction-end-uncommitted",
+            about,
+        )
     if known is None:
         what = f"{since}: for a transaction {whose} that no coordinator has, so nothing will end it"
         place = f"{one.partition} --producer {stable.producer_id} --epoch {stable.producer_epoch}"
-        return Finding(PROBLEM, what, HANGING.replace("WHERE", place))
+        return Finding(PROBLEM, what, HANGING.replace("WHERE", place), "transaction-hanging", about)
     named = f"the {'staged ' * bool(known.staged)}transaction of {known.app} ({whose[3:]})"
     if known.state in ("committing", "aborting"):
         what = f"{since}: {named} is {known.state}, and {one.leader} has not taken the marker yet"
-        return Finding(PROBLEM, what, f"The coordinator goes on trying: see the log of {one.leader}, and its disk.")
+        return Finding(
+            PROBLEM,
+            what,
+            f"The coordinator goes on trying: see the log of {one.leader}, and its disk.",
+            "transaction-marker-not-taken",
+            about,
+        )
     level = NOTE if stable.age_ms < LONG_TRANSACTION_MS else WARNING
     how = f" --staged {known.staged}" if known.staged else ""
     step = f"It is aborted when its time is over; 'tidelog transactions abort {known.app}{how}' does so now."
-    return Finding(level, f"{since}: {named} is {known.state}", step)
+    return Finding(level, f"{since}: {named} is {known.state}", step, "last-stable-offset-held", about)
 
 
 def _span(ms: int) -> str:

@@ -13,7 +13,10 @@ def examine_versions(versions: Mapping[str, str]) -> Iterator[Finding]:
     if len(set(versions.values())) > 1:
         named = ", ".join(f"{node} {version}" for node, version in sorted(versions.items()))
         yield Finding(
-            NOTE, f"several versions run: {named}", "Finish the upgrade: restart the older ones, one by one."
+            NOTE,
+            f"several versions run: {named}",
+            "Finish the upgrade: restart the older ones, one by one.",
+            "versions-mixed",
         )
 
 
@@ -29,7 +32,14 @@ def examine_levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
         what = (
             f"of an earlier release, which understands feature level {oldest} and not {newest}: {', '.join(behind)}"
         )
-        yield Finding(NOTE, what, "Finish the upgrade: docs/upgrade.md has the order.")
+        yield Finding(
+            NOTE, what, "Finish the upgrade: docs/upgrade.md has the order.", "feature-level-behind", tuple(behind)
+        )
     elif newest > features.level:
         what = f"the cluster is at feature level {features.level}, and all its processes understand {newest}"
-        yield Finding(NOTE, what, "'tidelog features raise' ends the upgrade, for good: docs/upgrade.md.")
+        yield Finding(
+            NOTE,
+            what,
+            "'tidelog features raise' ends the upgrade, for good: docs/upgrade.md.",
+            "feature-level-not-raised",
+        )

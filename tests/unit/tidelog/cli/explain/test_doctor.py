@@ -239,7 +239,8 @@ def test_one_finding_covers_many_partitions_and_the_worst_finding_comes_first() 
     lost = replace(WHOLE, isr=("r3",), leader="")
     found = examine(view(*[behind] * 7, lost))
     assert [finding.level for finding in found] == [PROBLEM, WARNING, WARNING, NOTE]
-    assert "orders/0, orders/1, orders/2, orders/3, orders/4 and 2 more: not in sync: r3" in found[1].what
+    assert (found[0].about, found[1].because_of) == (("r1", "r2", "orders/7"), "partition-without-leader")
+    assert "orders/0, orders/1, orders/2, orders/3, orders/4 and 2 more: not in sync: r3" in found[2].what
 
 
 def test_a_gateway_that_does_not_answer_is_a_finding() -> None:
@@ -262,7 +263,8 @@ def test_the_report_has_findings_and_what_was_seen() -> None:
             and metrics_answer["seen"]["cluster"] == "fake"
             and metrics_answer["seen"]["protocol"] == 1
         )
-        assert all(set(finding) == {"level", "what", "next_step"} for finding in metrics_answer["findings"])
+        fields = {"level", "what", "next_step", "cause", "about", "evidence", "because_of"}
+        assert all(set(finding) == fields for finding in metrics_answer["findings"])
         assert "no replica server is live" in [finding["what"] for finding in metrics_answer["findings"]]
 
 

@@ -1,0 +1,42 @@
+"""Which findings are consequences of others: so that a cause is called a cause, and what follows from it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tidelog.cli.explain.findings.finding import Finding
+
+_NO_MAJORITY = ("controllers-without-majority", "controller-disks-needed")
+_LOST_SERVERS = ("replica-servers-all-down", "replica-server-down", "replica-server-drained")
+FOLLOWS: Mapping[str, Sequence[str]] = {
+    "controllers-without-majority": ("controller-disks-needed",),
+    "controllers-unreachable": _NO_MAJORITY,
+    "controller-silent": _NO_MAJORITY,
+    "server-session-lapsed": _NO_MAJORITY,
+    "leadership-unconfirmed": (*_NO_MAJORITY, *_LOST_SERVERS),
+    "replica-server-down": ("replica-servers-all-down",),
+    "partition-without-leader": (*_LOST_SERVERS, *_NO_MAJORITY),
+    "in-sync-below-minimum": _LOST_SERVERS,
+    "replica-out-of-sync": (*_LOST_SERVERS, "in-sync-below-minimum", "partition-without-leader"),
+    "learner-down": _LOST_SERVERS,
+    "leaders-uneven": _LOST_SERVERS,
+    "group-behind": ("batch-unreadable", "partition-without-leader", "partition-paused"),
+    "transaction-end-uncommitted": ("in-sync-below-minimum", *_LOST_SERVERS, *_NO_MAJORITY),
+    "transaction-marker-not-taken": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
+    "groups-unknown": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
+    "transactions-unknown": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
+}
+"""By code of a finding: the codes of the causes from which it can follow, the likeliest first."""
+
+
+def with_causes(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings, each that follows from another with that one's code in ``because_of``. One follows from
+    another if ``FOLLOWS`` has the two codes, and both are about the same thing, or one about the whole cluster."""
+    return [replace(one, because_of=_cause_of(one, found)) for one in found]
+
+
+def _cause_of(one: Finding, found: Sequence[Finding]) -> str:
+    """Return the code of the finding that this one follows from; "" if it follows from none."""
+    present = [other.cause for other in found if not (one.about and other.about) or {*one.about} & {*other.about}]
+    return next((code for code in FOLLOWS.get(one.cause, ()) if code in present), "")
