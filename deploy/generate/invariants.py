@@ -35,7 +35,7 @@ sys.path[:0] = [folder for folder in (str(TESTS), str(ROOT / "deploy")) if folde
 from model.mutants import DESIGN  # noqa: E402
 from mutants import MUTANTS  # noqa: E402
 from mutants.rules import RULES, Mutant  # noqa: E402
-from simulation.invariants.replication import INVARIANTS  # noqa: E402
+from tidelog.testing.invariants.replication import INVARIANTS  # noqa: E402
 
 RECORDS = TESTS / "mutants" / "records.json"
 PACKAGES = ("tidelog", "tidelog_controller", "tidelog_replica", "tidelog_gateway")

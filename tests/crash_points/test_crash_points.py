@@ -8,7 +8,7 @@ import sys
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
+from tidelog.testing.hardware.disk import SimDisk
 
 from crash_points import recording
 from crash_points.calls import Caller

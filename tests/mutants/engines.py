@@ -23,10 +23,10 @@ import pytest
 import scenarios as staged
 from crash_points import replay, store
 from crash_points.replay import Replayed
-from simulation.cluster import Cluster
-from simulation.runner import Case, run_case
-from simulation.shrink import Shrinker
-from simulation.world.loop import Loop
+from tidelog.testing.cluster import Cluster
+from tidelog.testing.hardware.loop import Loop
+from tidelog.testing.runner import Case, run_case
+from tidelog.testing.shrink import Shrinker
 
 from mutants.rules import Mutant
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from simulation.clients.client import Client
-from simulation.clients.consumer import Consumer
-from simulation.clients.producer import Batch, Producer, ProducerOptions
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.invariants.views import view
-from simulation.processes.process import SimProcess
-from simulation.processes.replica_server import DATA
-from simulation.world.disk import SimDisk
-from simulation.world.loop import stream
-from simulation.world.network import Frame, SimLink, frozen
 from tidelog.feature_levels import ALL, Levels
 from tidelog.sansio.effects import Event
+from tidelog.testing.clients.client import Client
+from tidelog.testing.clients.consumer import Consumer
+from tidelog.testing.clients.producer import Batch, Producer, ProducerOptions
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.hardware.disk import SimDisk
+from tidelog.testing.hardware.loop import stream
+from tidelog.testing.hardware.network import Frame, SimLink, frozen
+from tidelog.testing.invariants.views import view
+from tidelog.testing.processes.process import SimProcess
+from tidelog.testing.processes.replica_server import DATA
 from tidelog.types import Acks, PartitionState, TopicPartition
 from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, HistoryEntry, Message

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from simulation.world.disk import PowerLost, SimDisk
 from tidelog.batch.format import NewRecord, encode_batch, read_header
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import FetchPart
 from tidelog_replica.replication.follower_state import FollowerState

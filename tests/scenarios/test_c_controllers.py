@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.options import CONTROLLER_SETTINGS
-from simulation.processes.controller import RaftStore
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.options import CONTROLLER_SETTINGS
+from tidelog.testing.processes.controller import RaftStore
 from tidelog.wire.messages import (
     AllocateProducerIds,
     AppendEntries,

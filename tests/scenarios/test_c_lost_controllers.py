@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from simulation.clients.producer import Batch
 from support.replica_network import code
 from support.transaction_network import TransactionNet
 from tidelog.errors import TidelogError
+from tidelog.testing.clients.producer import Batch
 from tidelog.types import Acks
 from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, AlterTopic, DeleteTopic, Done, GroupHeartbeat, ListOffset, Read

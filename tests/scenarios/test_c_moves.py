@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulation.processes.replica_server import DATA
 from tidelog.errors import TidelogError
+from tidelog.testing.processes.replica_server import DATA
 from tidelog.types import Acks, PartitionState
 from tidelog.wire.messages import (
     AlterIsr,

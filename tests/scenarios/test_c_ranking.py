@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulation import cluster
 from tidelog.feature_levels import RANKING, Levels
+from tidelog.testing import cluster
 
 from scenarios.stage import Stage
 

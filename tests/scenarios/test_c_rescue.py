@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulation.cluster import TopicOptions
 from tidelog.cli.explain.sentences import event_in_words
+from tidelog.testing.cluster import TopicOptions
 from tidelog.wire.messages import AllocateProducerIds, AlterIsr, History, ProducerIds, Reassign
 from tidelog_controller.rescue import plan_rescue
 

@@ -7,9 +7,9 @@ from functools import partial
 from random import Random
 
 import pytest
-from simulation.world.disk import PowerLost, SimDisk
 from support.log_builders import after_power_losses, reset
 from tidelog.batch.format import NewRecord, encode_batch, read_header
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.log import Log
 

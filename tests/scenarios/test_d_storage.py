@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
-from simulation.world.disk import SimDisk
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import ConfigError
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import Acks
 from tidelog.verify.history import OK
 from tidelog_replica.storage.log import CorruptLog, Log

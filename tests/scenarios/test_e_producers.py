@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import cbor2
 import pytest
-from simulation.clients.producer import Batch
-from simulation.world.disk import SimDisk
 from support.log_builders import take_snapshot
 from support.replica_network import cluster, code
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError, from_info
 from tidelog.sansio.effects import Post
+from tidelog.testing.clients.producer import Batch
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import Acks, TopicConfig
 from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from simulation.world.disk import SimDisk
 from support.log_builders import append_as_leader, open_alone
 from support.node_contexts import node_context
 from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, split
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
 from tidelog_replica.partition.follower_replica import FollowerReplica, Outcome, RetryLater

@@ -32,12 +32,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+from tidelog.testing.captures.replay import LAST, play_all
+from tidelog.testing.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
+from tidelog.testing.shrink import Shrinker
 
 from simulation import record
-from simulation.captures.replay import LAST, play_all
 from simulation.revision import RECORD, revision
-from simulation.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
-from simulation.shrink import Shrinker
 
 Trace = Callable[[str], None]
 OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"

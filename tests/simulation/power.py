@@ -22,11 +22,10 @@ import time
 from collections import Counter
 
 from tidelog.errors import TidelogError
-
-from simulation.clients.producer import Producer, ProducerOptions
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.processes.process import SimProcess
-from simulation.world.loop import stream
+from tidelog.testing.clients.producer import Producer, ProducerOptions
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.hardware.loop import stream
+from tidelog.testing.processes.process import SimProcess
 
 SHARE = 500
 """The number of power losses that one job of a process covers."""

@@ -13,8 +13,9 @@ import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from tidelog.testing.runner import Tally
+
 from simulation.revision import RECORD, ROOT, Revision
-from simulation.runner import Tally
 
 PAGE = ROOT / "docs" / "lab" / "simulation.md"
 BEGIN, END = "<!-- seeds: written by python -m simulation --page -->", "<!-- end of seeds -->"

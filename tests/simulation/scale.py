@@ -26,17 +26,16 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tidelog.errors import TidelogError
+from tidelog.testing.clients.client import Client
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.hardware.loop import stream
+from tidelog.testing.hardware.network import Frame, SimLink
+from tidelog.testing.invariants.replication import Invariants
+from tidelog.testing.processes.process import SimProcess
 from tidelog.wire.codec import encode, encode_error, payload_size
 from tidelog.wire.messages import MetadataUpdate, SetReadOnly
 from tidelog_controller.raft.membership import Configuration
 from tidelog_replica.config import ReplicaSettings
-
-from simulation.clients.client import Client
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.invariants.replication import Invariants
-from simulation.processes.process import SimProcess
-from simulation.world.loop import stream
-from simulation.world.network import Frame, SimLink
 
 SERVERS = 6
 CHANGES = 8

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tidelog.testing.clients.archive import GROUP
+from tidelog.testing.clients.producer import ProducerOptions
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.faults.strikes import Swarm
+from tidelog.testing.hardware.loop import stream
+from tidelog.testing.invariants.ghost import Violation
 from tidelog_replica.maintenance.retention_waits import GroupRead, RetentionWaits
-
-from simulation.clients.archive import GROUP
-from simulation.clients.producer import ProducerOptions
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.faults.strikes import Swarm
-from simulation.invariants.ghost import Violation
-from simulation.world.loop import stream
 
 DURATION = 8.0
 CONFIG = {"retention_records": "20", "segment_max_bytes": "1024", "retention_waits_for": GROUP}

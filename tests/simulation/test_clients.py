@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulation.clients.producer import ProducerOptions
-from simulation.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.clients.producer import ProducerOptions
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
 
 LIMIT_S = 3.0
 """An election time-out until a controller knows that it follows nobody, a second until it is asked, some tries."""

@@ -6,8 +6,7 @@ import errno
 from random import Random
 
 import pytest
-
-from simulation.world.disk import PowerLost, SimDisk
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 
 FILE = "/data/a"
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from simulation.cluster import Cluster
-from simulation.options import Options
+from tidelog.testing.cluster import Cluster
+from tidelog.testing.options import Options
 
 
 @pytest.mark.parametrize("seed", [76, 102])

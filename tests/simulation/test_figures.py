@@ -20,14 +20,14 @@ from tidelog import ProducerOptions
 from tidelog.batch.format import encode_batch, read_header, seal_batch
 from tidelog.client.core import batch as client_batch
 from tidelog.errors import TidelogError
+from tidelog.testing.shells.services import GATEWAY_URL
 from tidelog_controller.observability import metrics as controller
 from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
 
 from simulation.faults.altered import alter, forget_indexes
-from simulation.shells.services import GATEWAY_URL
-from simulation.shells.staged import Stage, play
+from simulation.staged import Stage, play
 
 LEADER = ProducerOptions(acks="leader")
 BRIEFLY = ProducerOptions(delivery_timeout_s=1.0, request_timeout_s=0.5)

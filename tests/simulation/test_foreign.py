@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tidelog.testing.clients.producer import ProducerOptions
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.faults.strikes import Swarm
+from tidelog.testing.hardware.loop import stream
+from tidelog.testing.invariants.ghost import Violation
+from tidelog.testing.runner import run_seed
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
-
-from simulation.clients.producer import ProducerOptions
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.faults.strikes import Swarm
-from simulation.invariants.ghost import Violation
-from simulation.runner import run_seed
-from simulation.world.loop import stream
 
 DURATION = 6.0
 LIES_HEARD = (

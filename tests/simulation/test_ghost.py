@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from scenarios.stage import Stage
 from tidelog.sansio.effects import Event
+from tidelog.testing.invariants.ghost import Violation
 from tidelog.verify.history import OK
 from tidelog.wire.messages import Fetch, FetchPart
 from tidelog_replica.partition.pending_reads import PendingReads
 from tidelog_replica.storage.segment import CorruptLog
-
-from simulation.invariants.ghost import Violation
 
 
 def trimmed(**config: str) -> tuple[Stage, int]:

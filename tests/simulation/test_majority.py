@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from scenarios.stage import Stage
+from tidelog.testing.invariants.ghost import Violation
+from tidelog.testing.invariants.views import view
 from tidelog.wire.messages import Fetch
-
-from simulation.invariants.ghost import Violation
-from simulation.invariants.views import view
 
 
 def quorum() -> Stage:

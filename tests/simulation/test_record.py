@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tidelog.testing.runner import Case, Fault, Result, Tally
 
 from simulation import __main__ as command_line
 from simulation import revision as revisions
 from simulation.record import BEGIN, END, PAGE, Row, append, bound, clash, load, row_of, summary, table
 from simulation.revision import FIRST, OWN, Revision, revision
-from simulation.runner import Case, Fault, Result, Tally
 
 ONE = Revision("1234567890", "tree", "source", is_changed=False)
 ROW = Row(

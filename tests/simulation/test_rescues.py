@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from simulation.cluster import Cluster, Options
+from tidelog.testing.cluster import Cluster, Options
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tidelog.testing.cluster import Cluster
+from tidelog.testing.faults.strikes import Strike
+from tidelog.testing.runner import Case, Fault, Result, Tally, run_case, run_seed
+from tidelog.testing.shrink import Shrinker
 
 from simulation import __main__ as program
-from simulation.cluster import Cluster
 from simulation.faults.planted import truncate_to_the_high_watermark
-from simulation.faults.strikes import Strike
-from simulation.runner import Case, Fault, Result, Tally, run_case, run_seed
-from simulation.shrink import Shrinker
 
 SHORT_S = 3.5
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tidelog.testing.runner import run_bytes
 
 from simulation.faults.planted import forget_sequences
-from simulation.runner import run_bytes
 
 SILENT = 4
 """A seed in which connections go silent, too."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from simulation.clients.producer import ProducerOptions
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.world.loop import Loop
-from simulation.world.network import PEER_SILENCE_S, SILENCE_S, Frame, Network, SimLink
+from tidelog.testing.clients.producer import ProducerOptions
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.hardware.loop import Loop
+from tidelog.testing.hardware.network import PEER_SILENCE_S, SILENCE_S, Frame, Network, SimLink
 
 
 class Peer:

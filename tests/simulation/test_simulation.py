@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tidelog.testing.options import Options
+from tidelog.testing.runner import Case, Fault, Result, run_seed
 
-from simulation.options import Options
 from simulation.revision import revision
-from simulation.runner import Case, Fault, Result, run_seed
 
 CHUNK = 20
 CHUNKS = 8

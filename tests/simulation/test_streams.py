@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.faults.strikes import Swarm
-from simulation.world.loop import stream
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.faults.strikes import Swarm
+from tidelog.testing.hardware.loop import stream
 
 DURATION = 8.0
 

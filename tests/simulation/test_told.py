@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from tidelog.captures import Capture
 from tidelog.errors import ConfigError
+from tidelog.testing.captures.replay import alike, beside, play
+from tidelog.testing.captures.story import BEGIN_S, LONGEST_S, story_of
+from tidelog.testing.cluster import Cluster, Options
+from tidelog.testing.faults.strikes import Strike, Swarm
+from tidelog.testing.invariants.timeline import leading, records
+from tidelog.testing.options import TopicOptions
 from tidelog.wire.messages import DrainServer
-
-from simulation.captures.replay import alike, beside, play
-from simulation.captures.story import BEGIN_S, LONGEST_S, story_of
-from simulation.cluster import Cluster, Options
-from simulation.faults.strikes import Strike, Swarm
-from simulation.invariants.timeline import leading, records
-from simulation.options import TopicOptions
 
 
 @cache

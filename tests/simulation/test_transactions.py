@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tidelog.testing.clients.transactor import Transactor
+from tidelog.testing.cluster import Cluster, Options, TopicOptions
+from tidelog.testing.faults.strikes import Swarm
+from tidelog.testing.hardware.loop import stream
 from tidelog.verify.check_transactions import Try
-
-from simulation.clients.transactor import Transactor
-from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.faults.strikes import Swarm
-from simulation.world.loop import stream
 
 DURATION = 8.0
 

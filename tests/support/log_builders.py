@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from simulation.world.disk import PowerLost, SimDisk
 from tidelog.batch.format import NewRecord, chain_after, encode_batch, read_header, stamp_prefix, with_sent_crc
 from tidelog.runtime.disk import Disk
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import OffsetCheckpoint

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from simulation.world.disk import SimDisk
 from tidelog.batch.format import NO_CHAIN, chain_after, read_header
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Log

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from simulation.world.disk import SimDisk
 from tidelog.runtime.disk import Disk
 from tidelog.sansio.timers import Timers
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.context import NodeContext
 from tidelog_replica.effects import Effects

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from simulation.world.disk import SimDisk
 from tidelog.batch.format import NewRecord, decode_batch, encode_batch, split
 from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info
 from tidelog.sansio.effects import CONTROLLER, Answer, Call, Event, Post, Send
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import Acks, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     Message,

@@ -1,1 +1,1 @@
-"""The faults of a simulated cluster: faults as data, their schedule, and the effect of each."""
+"""Faults of the product that are planted to be found, and records that are altered with a right checksum."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tidelog.batch.format import HEADER_BYTES, read_header, seal_batch, split
-
-from simulation.world.disk import SimDisk
+from tidelog.testing.hardware.disk import SimDisk
 
 
 def alter(disk: SimDisk, path: str, offset: int) -> None:

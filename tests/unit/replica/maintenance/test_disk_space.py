@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.replica_network import Net, code
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import HandOver
 from tidelog_replica.config import ReplicaSettings

@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulation.world.disk import PowerLost, SimDisk
 from support.replica_network import KEY, Net, cluster, code
 from tidelog.errors import TimedOut, refuse
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Read, ReadAnswer
 from tidelog_replica.maintenance.log_repairer import STALLED_S

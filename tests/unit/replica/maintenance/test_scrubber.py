@@ -7,7 +7,6 @@ from typing import Any
 import cbor2
 import pytest
 import zstandard
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH as LOG_PATH
 from support.log_builders import STORED, build, flush, open_log
 from support.replica_network import KEY, Net, cluster
@@ -22,6 +21,7 @@ from tidelog.batch.format import (
     stamp_prefix,
 )
 from tidelog.batch.sparse import thin_batch
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire import codec
 from tidelog.wire.messages import MetricsAnswer, UnreadablePlace

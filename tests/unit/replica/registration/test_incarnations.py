@@ -7,8 +7,8 @@ import json
 from random import Random
 
 import pytest
-from simulation.world.disk import PowerLost, SimDisk
 from tidelog.errors import ConfigError
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 from tidelog_replica.registration.incarnations import IDS_AHEAD, KEPT, KEPT_OLDER, Incarnations
 
 

@@ -7,9 +7,9 @@ import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.world.disk import SimDisk
 from tidelog.batch.format import NewRecord, decode_batch, encode_batch, encode_marker, read_header, stamp_prefix
 from tidelog.errors import ProtocolError
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.transaction_index import TransactionIndex, is_aborted

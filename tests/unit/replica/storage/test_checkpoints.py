@@ -6,7 +6,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import (
     END,
     PATH,
@@ -20,6 +19,7 @@ from support.log_builders import (
     set_mark,
 )
 from support.replica_network import Net, code
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.checkpoints import HighWatermarkCheckpoint
 from tidelog_replica.storage.log import CorruptLog, Log

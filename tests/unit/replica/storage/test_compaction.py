@@ -10,7 +10,6 @@ import cbor2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, after_power_losses, flush, sound
 from tidelog.batch.format import (
     Columns,
@@ -25,6 +24,7 @@ from tidelog.batch.format import (
     stamp_prefix,
 )
 from tidelog.batch.sparse import first_compacted_ms
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.compaction import (

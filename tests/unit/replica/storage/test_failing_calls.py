@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import (
     END,
     PATH,
@@ -25,6 +24,7 @@ from support.log_builders import (
     sound,
 )
 from tidelog.batch.format import read_header
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState

@@ -6,7 +6,6 @@ import errno
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import (
     PATH,
     SMALL,
@@ -21,6 +20,7 @@ from support.log_builders import (
 )
 from tidelog.batch.format import read_header
 from tidelog.runtime.disk import RealDisk
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Log

@@ -7,10 +7,10 @@ import errno
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, batches, flush, open_log, produced, take_snapshot
 from support.log_with_history import ALL, COUNT, HEADERS, STORED, built, check, filled
 from tidelog.batch.format import NO_CHAIN, chain_after, read_header
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.jobs import run_job
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log

@@ -7,9 +7,9 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.world.disk import SimDisk
 from support.log_builders import append_as_leader, batches, content, epochs_of, open_log, reset, sound
 from tidelog.batch.format import read_header
+from tidelog.testing.hardware.disk import SimDisk
 
 actions = st.lists(
     st.one_of(

@@ -6,10 +6,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, batch, content, flush, open_log, reset
 from support.log_with_history import COUNT, HEADERS, STORED, at_each_step, built, chain_to, check, filled, stable
 from tidelog.batch.format import NO_CHAIN
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import LOG_START, RESET, LogStartCheckpoint

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.node_contexts import node_context
 from tidelog.runtime.disk import File, RealDisk
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.effects import StartJob, Stop
 from tidelog_replica.jobs import SYNC_FILES, run_job
 from tidelog_replica.maintenance.file_pool import FilePoolFlusher

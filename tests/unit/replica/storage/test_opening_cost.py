@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, SMALL, batches, flush
 from tidelog.runtime.disk import File
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.storage.log import Log
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import open_log
 from support.log_with_history import COUNT, HEADERS, STORED, filled
 from support.replica_network import KEY, Net, cluster, code
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import EpochOffset, Fetch
 from tidelog_replica.replication.producer_state import ProducerState

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import batch
 from tidelog.batch.format import NO_CHAIN, chain_after, read_header
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.segment import CorruptLog, Segment

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, batch, content
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.tail_cache import LogTailCache, PartitionTail

@@ -8,10 +8,10 @@ from functools import partial
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, after_power_losses, flush, reset
 from support.replica_network import KEY, Net
 from tidelog.batch.format import NO_CHAIN, NewRecord, encode_batch, read_header
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Read
 from tidelog_replica.config import ReplicaSettings

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import (
     PATH,
     SEGMENTS,
@@ -23,6 +22,7 @@ from support.log_builders import (
     sound,
 )
 from tidelog.runtime.disk import File
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.jobs import run_job
 from tidelog_replica.storage.log import CorruptLog, Log
 

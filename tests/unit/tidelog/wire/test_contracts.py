@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from scenarios.stage import Stage
-from simulation.world.network import Frame, SimLink
 from tidelog.errors import TidelogError
+from tidelog.testing.hardware.network import Frame, SimLink
 from tidelog.wire.codec import MESSAGES
 from tidelog.wire.codec import OPS as KINDS
 from tidelog.wire.messages import (

@@ -4,9 +4,9 @@ Tests ``encryption/files.py`` and ``recovery/recovery.py``."""
 from __future__ import annotations
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import END, PATH, STORED, batches, content, flush, set_mark
 from tidelog.batch.format import read_header
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.storage.encryption.files import BATCHES_AT, HEAD_BYTES, PAGE_BYTES, read_pages, stored_bytes
 from tidelog_replica.storage.encryption.rotation import rekey
 from tidelog_replica.storage.log import CorruptLog

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulation.world.disk import SimDisk
 from tidelog.batch.format import read_header
 from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.storage.encryption.files import (

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 from hypothesis import given, settings
-from simulation.world.disk import SimDisk
 from support.log_builders import (
     END,
     PATH,
@@ -26,6 +25,7 @@ from tidelog.batch.fingerprints import fingerprint_of, unpack
 from tidelog.batch.format import read_header
 from tidelog.errors import ConfigError
 from tidelog.runtime.disk import RealDisk
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.maintenance.log_opener import CannotOpenYet, OpenLog

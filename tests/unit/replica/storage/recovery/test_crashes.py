@@ -11,7 +11,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.world.disk import PowerLost, SimDisk
 from support.log_builders import (
     END,
     PATH,
@@ -29,6 +28,7 @@ from support.log_builders import (
     sound,
 )
 from tidelog.batch.format import HEADER_BYTES, read_header
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 from tidelog_replica.storage.log import CorruptLog, Log
 
 SEGMENT = f"{PATH}/{0:020d}.log"

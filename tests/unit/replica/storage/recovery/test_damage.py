@@ -6,10 +6,10 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, SEGMENTS, STORED, build, flush, open_log, produced, set_mark, sound
 from tidelog.batch.format import check_batch, read_header
 from tidelog.errors import CorruptBatch
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log

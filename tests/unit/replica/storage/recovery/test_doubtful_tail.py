@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from simulation.world.disk import SimDisk
 from support.log_builders import (
     END,
     PATH,
@@ -22,6 +21,7 @@ from support.log_builders import (
     sound,
 )
 from tidelog.batch.format import HEADER_BYTES, NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage import log as log_module

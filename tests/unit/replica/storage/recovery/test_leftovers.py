@@ -7,7 +7,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from simulation.world.disk import PowerLost, SimDisk
 from support.log_builders import (
     PATH,
     SEGMENTS,
@@ -23,6 +22,7 @@ from support.log_builders import (
     sound,
 )
 from tidelog.batch.format import read_header
+from tidelog.testing.hardware.disk import PowerLost, SimDisk
 from tidelog_replica.maintenance.log_opener import OpenLog
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.open_files import OpenFiles

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulation.world.disk import SimDisk
 from support.log_builders import PATH, after_power_losses, build
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.storage.checkpoints import PENDING_LOSSES
 from tidelog_replica.storage.recovery.damage import StartOver
 from tidelog_replica.storage.recovery.pending_losses import LostRange, PendingLosses

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.world.disk import SimDisk
 from support.log_builders import (
     END,
     PATH,
@@ -24,6 +23,7 @@ from support.log_builders import (
     sound,
 )
 from tidelog.batch.format import read_header
+from tidelog.testing.hardware.disk import SimDisk
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.checkpoints import OffsetCheckpoint, seed_of
 from tidelog_replica.storage.log import CorruptLog, Log
