@@ -1,7 +1,7 @@
 """The index of invariants and rules (``docs/invariants.md``): what each demands, and its modules, tests and mutants.
 
 Nothing is listed by hand here. Sentences and modules of the invariants are in
-``tests/simulation/invariants/replication.py``, sentences of the numbered rules in ``tests/mutants/rules.py``,
+``shared/tidelog/testing/invariants/replication.py``, sentences of the numbered rules in ``tests/mutants/rules.py``,
 everything else at the mutants (``@breaks``):
 
     module    the one whose function or class a mutant replaces; of an invariant what its table says
@@ -37,6 +37,8 @@ from mutants import MUTANTS  # noqa: E402
 from mutants.rules import RULES, Mutant  # noqa: E402
 from tidelog.testing.invariants.replication import INVARIANTS  # noqa: E402
 
+CHECKERS = (TESTS / "model", ROOT / "shared" / "tidelog" / "testing")
+"""Where the functions are that demand invariants."""
 RECORDS = TESTS / "mutants" / "records.json"
 PACKAGES = ("tidelog", "tidelog_controller", "tidelog_replica", "tidelog_gateway")
 PLACES = {
@@ -67,7 +69,7 @@ INVARIANTS_HEAD = """\
 ## Invariants
 
 The ids stand in texts of violations, in names of tests and in docstrings. Sentences and modules
-are in [tests/simulation/invariants/replication.py](../tests/simulation/invariants/replication.py)."""
+are in [replication.py](../shared/tidelog/testing/invariants/replication.py)."""
 RULES_HEAD = """\
 ## Numbered rules
 
@@ -174,7 +176,7 @@ def tests_of(mutant: Mutant) -> Iterator[tuple[str, str]]:
         path = f"tests/{name.replace('.', '/')}.py"
         yield path.rpartition("/")[2], path
     if record.get("seed", -1) >= 0:
-        yield "the simulation", "tests/simulation/runner.py"
+        yield "the simulation", "shared/tidelog/testing/runner.py"
     if record.get("walk", -1) >= 0:
         walks = "tests/unit/controller/raft/test_random_walks.py" if mutant.raft else "tests/model/walks.py"
         yield "random walks", walks
@@ -189,7 +191,7 @@ def _records() -> dict[str, dict[str, Any]]:
 def _demands() -> dict[str, list[tuple[str, str]]]:
     """Return the functions of simulation and models that demand an invariant: id -> (function, path)."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for path in sorted(path for folder in ("simulation", "model") for path in (TESTS / folder).rglob("*.py")):
+    for path in [path for folder in CHECKERS for path in sorted(folder.rglob("*.py"))]:
         if path.name.startswith("test_"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):

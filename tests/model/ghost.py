@@ -1,4 +1,5 @@
-"""The invariants of the walks: R1 to R9 and R12 (``tidelog/testing/invariants/replication.py``), checked after every step.
+"""The invariants of the walks, checked after every step: R1 to R9 and R12 of
+``tidelog/testing/invariants/replication.py``.
 
 The ghost sees more than any server: every append and every move of a high watermark, everywhere. Log matching (R2) is
 checked at each append against all that was ever appended: a record is known by (offset, leader epoch) and has one

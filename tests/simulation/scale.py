@@ -25,6 +25,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import tidelog.testing
 from tidelog.errors import TidelogError
 from tidelog.testing.clients.client import Client
 from tidelog.testing.cluster import Cluster, Options, TopicOptions
@@ -39,7 +40,8 @@ from tidelog_replica.config import ReplicaSettings
 
 SERVERS = 6
 CHANGES = 8
-HARNESS = str(Path(__file__).parent)
+HARNESS = (str(Path(__file__).parent), str(Path(tidelog.testing.__file__).parent))
+"""Where the code is that is not counted."""
 PATIENCE_S = 60.0
 """The virtual seconds that a phase may take."""
 

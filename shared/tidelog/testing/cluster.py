@@ -10,6 +10,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tidelog_controller.metadata.rules.leader_election import copies_needed, is_recovering
+from tidelog_controller.raft.log import RaftLog
+from tidelog_replica.storage.log import Log
+
 from tidelog.batch.format import decode_batch
 from tidelog.errors import TidelogError
 from tidelog.sansio.effects import Event
@@ -52,9 +56,6 @@ from tidelog.verify.checker import check
 from tidelog.verify.history import OperationHistory
 from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
 from tidelog.wire.messages import ScrubServer
-from tidelog_controller.metadata.rules.leader_election import copies_needed, is_recovering
-from tidelog_controller.raft.log import RaftLog
-from tidelog_replica.storage.log import Log
 
 __all__ = ["Cluster", "Options", "TopicOptions"]
 
@@ -113,7 +114,7 @@ class Cluster:
             Mover(self, stream(options.seed, "mover"))
         self.upgrader = Upgrader(self, stream(options.seed, "upgrader")) if options.upgrade else None
         self.rescuer = Rescuer(self, stream(options.seed, "rescuer")) if options.rescue else None
-        self.suspender = Suspender(self, stream(options.seed, "suspender")) if options.pauses else None
+        self.suspender: Mover | None = Suspender(self, stream(options.seed, "suspender")) if options.pauses else None
         for name in self.client_names:
             rng = stream(options.seed, name)
             if name.startswith("p"):
@@ -287,8 +288,8 @@ class Cluster:
         self.until(self.all_read, 10.0)
         self.until(self.controllers_agree, self.options.patience)
         self.until(self.all_reported, self.options.patience)
-        if self.upgrader is not None:
-            self.until(lambda: self.upgrader.done, self.options.patience)
+        if (upgrader := self.upgrader) is not None:
+            self.until(lambda: upgrader.done, self.options.patience)
         if self.options.timeline and may_be_written(self):
             self.until(lambda: is_complete(self), self.options.patience)
             check_timeline(self)

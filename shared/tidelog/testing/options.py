@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from tidelog_controller.config import BalanceSettings, ControllerSettings, GroupsTopicSettings, TimelineSettings
+from tidelog_controller.raft.settings import RaftSettings
+from tidelog_replica.config import ReplicaSettings, TransactionSettings
+
 from tidelog.testing.clients.producer import ProducerOptions
 from tidelog.testing.faults.strikes import Strike, Swarm
 from tidelog.testing.hardware.loop import stream
 from tidelog.types import Acks
-from tidelog_controller.config import BalanceSettings, ControllerSettings, GroupsTopicSettings, TimelineSettings
-from tidelog_controller.raft.settings import RaftSettings
-from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
 NO_TIMELINE = TimelineSettings(replication_factor=0)
 TIMELINE = TimelineSettings(settle_s=0.5, keyframe_events=30, keyframe_interval_s=3.0)
@@ -120,7 +121,7 @@ class Options:
         replicas = rng.choice((3, 3, 4, 5))
         names = ("t", "u", "v")[: rng.choice((1, 1, 2, 3))]
         topics = tuple(draw_topic(rng, name, replicas) for name in names)
-        producers = (
+        producers: tuple[ProducerOptions, ...] = (
             ProducerOptions(window=rng.choice((1, 3, 5)), pace=rng.choice((0.04, 0.15)), conditional=0.0),
             ProducerOptions(window=3, pace=0.1, acks=rng.choice((Acks.ALL, Acks.ALL, Acks.LEADER))),
             ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),

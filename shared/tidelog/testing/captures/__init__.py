@@ -1,1 +1,1 @@
-"""Replaying a capture of a real cluster: its faults and its elections."""
+"""Replaying a capture of a real cluster in the simulation: its faults and its elections (``docs/capture.md``)."""

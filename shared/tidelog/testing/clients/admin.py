@@ -142,5 +142,8 @@ class Admin:
         if self.cluster.loop.tracing:
             self.cluster.loop.note(self.name, f"{frame.body}")
 
+    def on_gone(self, name: str) -> None:
+        """Do nothing: a client has no connections for datagrams."""
+
     def on_close(self, link: SimLink) -> None:
         """Forget a closed connection; see ``Process``."""

@@ -42,8 +42,8 @@ class Archive(Client):
         topic = next((topic for topic in self.image.topics if topic.name == GROUPS), None)
         if topic is None:
             for name in self.cluster.controllers:
-                request = PrepareGroups(client=self.name, sequence=1)
-                self.network.connect(self, name).send(self, Frame("request", 0, request))
+                prepare = PrepareGroups(client=self.name, sequence=1)
+                self.network.connect(self, name).send(self, Frame("request", 0, prepare))
             return
         coordinator = topic.partitions[partition_of(GROUP.encode(), len(topic.partitions))].leader
         if coordinator is None:

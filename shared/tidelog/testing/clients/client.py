@@ -130,6 +130,9 @@ class Client:
             assert frame.id is not None
             self._finish(frame.id, frame.body)
 
+    def on_gone(self, name: str) -> None:
+        """Do nothing: a client has no connections for datagrams."""
+
     def on_close(self, link: SimLink) -> None:
         if link is self._watch:
             self._watch_another()

@@ -155,6 +155,7 @@ class Consumer(Client):
             self._highest[key] = (answer.leader_epoch, answer.high_watermark)
         position, epoch = self.positions.get(key, (0, -1))
         wanted, rows, epochs = position, [], []
+        assert not isinstance(answer.payload, list)
         try:
             batches = [(header, batch, self.cluster.rows(batch)) for header, batch in split(answer.payload)]
         except CorruptBatch:

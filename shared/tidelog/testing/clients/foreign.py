@@ -16,6 +16,10 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
+from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.produce.router import Router
+from tidelog_gateway.settings import RouterSettings
+
 from tidelog.batch.format import HEADER, HEADER_BYTES, NewRecord, encode_batch, read_header
 from tidelog.feature_levels import NEWEST
 from tidelog.sansio.effects import Post, Send
@@ -26,9 +30,6 @@ from tidelog.types import Acks, TicketKey, TopicPartition
 from tidelog.verify.history import UNKNOWN
 from tidelog.verify.history import SendCall as Sent
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart, ProducerTicket, UseProducer
-from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.produce.router import Router
-from tidelog_gateway.settings import RouterSettings
 
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster

@@ -116,5 +116,8 @@ class Mover:
         """Take a message of a connection; see ``Process``."""
         self.cluster.count("wishes granted" if not isinstance(frame.body, Exception) else "wishes refused")
 
+    def on_gone(self, name: str) -> None:
+        """Do nothing: a client has no connections for datagrams."""
+
     def on_close(self, link: SimLink) -> None:
         """Forget a closed connection; see ``Process``."""

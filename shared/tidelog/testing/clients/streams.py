@@ -50,7 +50,9 @@ class StreamClient(Client):
     def key(self) -> TopicPartition | None:
         """Return the partition that the stream belongs to; None if it is not known yet."""
         topic = self._topic()
-        return topic and TopicPartition(topic.topic_id, partition_of(self.path.encode(), len(topic.partitions)))
+        if topic is None:
+            return None
+        return TopicPartition(topic.topic_id, partition_of(self.path.encode(), len(topic.partitions)))
 
     def demand(self, is_right: bool, text: str) -> bool:
         """Return ``is_right``. If it is False, stop this client where records of its stream may be lost, and raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.batch.format import NewRecord, encode_batch, split
@@ -14,7 +15,8 @@ from tidelog.testing.clients.client import Client
 from tidelog.testing.hardware.network import Frame, SimLink
 from tidelog.testing.invariants.ghost import Violation
 from tidelog.types import GROUPS, TRANSACTIONS, Acks, TopicPartition, TopicState
-from tidelog.verify.check_transactions import ABORTED, COMMITTED, Story, Try
+from tidelog.verify.check_transactions import Story, Try
+from tidelog.verify.history import ABORTED, COMMITTED
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
@@ -225,8 +227,9 @@ class Transactor(Client):
             if key in pending or leader is None or not self.cluster.processes[leader].running:
                 continue
             partition = self.cluster.replica(leader).core.partitions.get(key)
-            leads = partition is not None and partition.leading is not None
-            if leads and partition.producers.transactions.is_open(*self._identity[1:]):
+            if partition is None or partition.leading is None:
+                continue
+            if partition.producers.transactions.is_open(*self._identity[1:]):
                 raise Violation(
                     f"T5 {leader} {key}: {self._identity} is open, and its commit was answered as visible"
                 )
@@ -310,11 +313,11 @@ class CommittedReader(Client):
                 self._busy[key] = None
                 if self.rng.random() < 0.1:
                     ask = ListOffset(*key, "latest")
-                    self.call(state.leader, ask, 1.0, lambda answer, key=key: self._on_end(key, answer))
+                    self.call(state.leader, ask, 1.0, partial(self._on_end, key))
                     continue
                 node = self.rng.choice(state.replicas)
                 read = Read(*key, self.positions.get(key, 0), max_wait_ms=100, any_replica=True)
-                self.call(node, read, 1.0, lambda answer, key=key, node=node: self._on_read(key, node, answer))
+                self.call(node, read, 1.0, partial(self._on_read, key, node))
         self.loop.after(0.05, self._act)
 
     def _on_end(self, key: TopicPartition, answer: Any) -> None:
@@ -328,6 +331,7 @@ class CommittedReader(Client):
         if not isinstance(answer, ReadAnswer):
             return
         payload, name = answer.payload, self.cluster.partition_name(key)
+        assert not isinstance(payload, list)
         try:
             batches = [(header, self.cluster.rows(batch)) for header, batch in split(payload)]
         except CorruptBatch:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+from tidelog_controller.raft.effects import Persist
+from tidelog_replica.storage.encryption.files import BATCHES_AT
 
 from tidelog.testing.hardware.disk import SimDisk
 from tidelog.testing.hardware.loop import stream
@@ -14,8 +18,6 @@ from tidelog.testing.hardware.network import Weather
 from tidelog.testing.processes.controller import ControllerProcess, RaftStore
 from tidelog.testing.processes.replica_server import ReplicaProcess, lives_are_known
 from tidelog.types import TopicPartition
-from tidelog_controller.raft.effects import Persist
-from tidelog_replica.storage.encryption.files import BATCHES_AT
 
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster
@@ -60,7 +62,7 @@ class Damage:
             process.end_flushes()
             process.thaw()
             if not process.running:
-                self.loop.after(0.07 * place, lambda process=process: revive(process))
+                self.loop.after(0.07 * place, partial(revive, process))
 
     # --- nodes -------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from tidelog.runtime.disk import File
 from tidelog.testing.hardware.inode import Inode, Resize, Write
-from tidelog.testing.hardware.listing import Listing, parent
+from tidelog.testing.hardware.name_index import Listing, parent
 from tidelog.types import Buffer
 
 

@@ -358,7 +358,7 @@ class Network:
                 continue
             longest = self._rng.choice((0.05, 0.5, 3.0)) if slow else 0.02
             self.unnoticed += 1
-            self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._report_end(link, name))
+            self.loop.after(self._rng.uniform(0.0, longest), partial(self._report_end, link, name))
 
     def _report_end(self, link: SimLink, name: str) -> None:
         """Report the end of a link to a side that does not know it and still runs."""

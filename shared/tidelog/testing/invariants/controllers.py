@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.sansio.effects import Send
-from tidelog.testing.invariants.ghost import Checks
-from tidelog.types import PartitionState, TopicPartition
-from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.metadata.application import MetadataState
 from tidelog_controller.raft.log import Entry, RaftLog
 from tidelog_controller.raft.membership import Configuration, decode_members
 from tidelog_controller.rescue import replay
+
+from tidelog.sansio.effects import Send
+from tidelog.testing.invariants.ghost import Checks
+from tidelog.types import PartitionState, TopicPartition
+from tidelog.wire.messages import AppendResult, Vote
 
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster

@@ -13,6 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidelog_replica.node import ReplicaNode
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.partition.purgatory import Purgatory
+from tidelog_replica.replication.producer_state import AppendedBatch, ProducerState
+
 from tidelog.batch.format import MAX_OFFSET
 from tidelog.sansio.effects import Event
 from tidelog.testing.invariants.controllers import ControllerInvariants
@@ -20,10 +25,6 @@ from tidelog.testing.invariants.ghost import Chain, Committed, Digest, Held
 from tidelog.testing.invariants.views import View, view
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate, Notify
-from tidelog_replica.node import ReplicaNode
-from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.purgatory import Purgatory
-from tidelog_replica.replication.producer_state import AppendedBatch, ProducerState
 
 STRIDE = 64
 """The number of changes of a log between two deep checks of it."""

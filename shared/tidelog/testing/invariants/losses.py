@@ -8,12 +8,13 @@ does not know its successor commits afterwards.
 
 from __future__ import annotations
 
+from tidelog_replica.storage.log import Log
+
 from tidelog.testing.invariants.clients import ClientInvariants
 from tidelog.testing.invariants.ghost import Chain
 from tidelog.testing.invariants.views import View
 from tidelog.types import TopicPartition
 from tidelog.verify.history import Loss
-from tidelog_replica.storage.log import Log
 
 
 class Losses(ClientInvariants):

@@ -225,12 +225,11 @@ class Invariants(Members):
         for key, seen in glances(process.core):
             if seen[4]:
                 self._check_confirmed(process, key, seen[5])
-            held = every.get((name, key))
-            if held is not None and held.view == seen:
+            known = every.get((name, key))
+            if known is not None and known.view == seen:
                 continue
             view = View._make(seen)
-            if held is None or held.log is not view.log:
-                held = self._opened(process, key, view)
+            held = known if known is not None and known.log is view.log else self._opened(process, key, view)
             if held.view != view:
                 self._check_partition(process, key, view, held)
                 held.view, held.durable = view, view.durable

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tidelog_controller.active.timeline_records import keyframe_records
+from tidelog_replica.partition.partition import Partition
 
 from tidelog.batch.format import decode_batch
 from tidelog.testing.invariants.ghost import Violation
 from tidelog.timeline.records import Document, decode, is_repeat
 from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE, TopicPartition
-from tidelog_controller.active.timeline_records import keyframe_records
-from tidelog_replica.partition.partition import Partition
 
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster
@@ -69,7 +70,7 @@ def check_timeline(cluster: Cluster) -> None:
     present leader still has."""
     partition, state = leading(cluster), cluster.invariants.metadata
     assert partition is not None
-    written = []
+    written: list[dict[str, Any]] = []
     for record in records(cluster, partition):
         if is_repeat(record, written[-1]["event"] if written else 0):
             cluster.count("timeline events repeated")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tidelog.types import TopicConfig, TopicPartition
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.log import Log
+
+from tidelog.types import TopicConfig, TopicPartition
 
 
 class View(NamedTuple):

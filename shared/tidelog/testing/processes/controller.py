@@ -6,11 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.errors import TimedOut, Unreachable
-from tidelog.sansio.effects import Call, Send
-from tidelog.testing.hardware.network import Frame, SimLink
-from tidelog.testing.processes.process import SimProcess, describe
-from tidelog.wire.messages import AppendEntries, InstallSnapshot, Message
 from tidelog_controller.active.timeline_writer import ToServer
 from tidelog_controller.controller import Controller
 from tidelog_controller.metadata.rules.feature_level import Linked
@@ -18,6 +13,12 @@ from tidelog_controller.metadata.state_machine import decode_state, encode_state
 from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
 from tidelog_controller.raft.effects import Persist, apply_persist
 from tidelog_controller.raft.log import PersistentState
+
+from tidelog.errors import TimedOut, Unreachable
+from tidelog.sansio.effects import Call, Send
+from tidelog.testing.hardware.network import Frame, SimLink
+from tidelog.testing.processes.process import SimProcess, describe
+from tidelog.wire.messages import AppendEntries, InstallSnapshot, Message
 
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster

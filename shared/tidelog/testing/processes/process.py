@@ -208,7 +208,8 @@ class SimProcess:
 
     def tick(self) -> Sequence[Any]:
         """Call the timer of the core and return its effects."""
-        return self.core.on_tick(self.loop.now)
+        effects: Sequence[Any] = self.core.on_tick(self.loop.now)
+        return effects
 
     # --- network -----------------------------------------------------------------------------------------
 

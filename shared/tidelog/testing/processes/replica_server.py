@@ -7,6 +7,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidelog_replica.effects import Stop
+from tidelog_replica.jobs import run_job
+from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
+from tidelog_replica.storage.encryption.files import EncryptedDisk
+from tidelog_replica.storage.encryption.keyring import KEY_BYTES, Keyring
+from tidelog_replica.storage.open_files import OpenFiles
+
 from tidelog.errors import TidelogError, TimedOut, Unreachable
 from tidelog.feature_levels import PROGRESS
 from tidelog.runtime.disk import Disk
@@ -17,12 +24,6 @@ from tidelog.testing.hardware.network import Frame, SimLink
 from tidelog.testing.invariants.deep import MAY_BE_STALE
 from tidelog.testing.processes.process import SimProcess, describe
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
-from tidelog_replica.effects import Stop
-from tidelog_replica.jobs import run_job
-from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
-from tidelog_replica.storage.encryption.files import EncryptedDisk
-from tidelog_replica.storage.encryption.keyring import KEY_BYTES, Keyring
-from tidelog_replica.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-import tidelog
 import trio
+from tidelog_replica.storage.log import Log
+
+import tidelog
 from tidelog.batch.format import decode_batch, split
 from tidelog.errors import TidelogError
 from tidelog.net.link import PATIENCE
@@ -23,7 +25,6 @@ from tidelog.testing.shells.users import TOPIC, Receiver, Sender, create_topic, 
 from tidelog.types import TopicConfig
 from tidelog.verify.checker import check
 from tidelog.verify.history import OK, OperationHistory, SendCall
-from tidelog_replica.storage.log import Log
 
 KINDS = ("kill", "power", "stall", "cut", "slow", "flush_error", "slow_threads", "kill_gateway")
 LOAD_S = 6.0
@@ -92,10 +93,10 @@ class ByteCluster:
                 services.start(node)
             with trio.fail_after(IN_SYNC_S):
                 await create_topic(self._partitions, self._config)
-            senders = [self._sender(n) for n in (1, 2)]
+            senders = (self._sender(1), self._sender(2))
             receivers = [self._receiver("k1", "leader"), self._receiver("k2", "any")]
-            for user in (*senders, *receivers):
-                nursery.start_soon(user.run)
+            for main in (*(sender.run for sender in senders), *(receiver.run for receiver in receivers)):
+                nursery.start_soon(main)
             if self._mute:
                 nursery.start_soon(self._mute_now_and_then)
             with trio.move_on_after(LOAD_S):

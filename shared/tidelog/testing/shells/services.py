@@ -9,11 +9,6 @@ from pathlib import Path
 from random import Random
 
 import trio
-from tidelog.net.websocket.transport import WebSocketTransport
-from tidelog.runtime.disk import Disk
-from tidelog.testing.hardware.disk import SimDisk
-from tidelog.testing.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS
-from tidelog.testing.shells.streams import NODE, Net
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
 from tidelog_gateway.config import GatewayConfig
@@ -21,6 +16,12 @@ from tidelog_gateway.server import serve as serve_gateway
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.server import serve as serve_replica
 from tidelog_replica.shell import DiskFailed
+
+from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.runtime.disk import Disk
+from tidelog.testing.hardware.disk import SimDisk
+from tidelog.testing.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS
+from tidelog.testing.shells.streams import NODE, Net
 
 CONTROLLERS = {f"c{n}": f"ws://c{n}:9192" for n in (1, 2, 3)}
 REPLICAS = ("r1", "r2", "r3")

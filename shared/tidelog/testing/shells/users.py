@@ -6,8 +6,9 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import tidelog
 import trio
+
+import tidelog
 from tidelog.errors import TidelogError
 from tidelog.testing.shells.services import GATEWAY_URL
 from tidelog.testing.shells.streams import NODE

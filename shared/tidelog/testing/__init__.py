@@ -1,0 +1,16 @@
+"""Test tools: a whole cluster that a test runs, breaks and judges, in one process.
+
+A deterministic simulation: a seed decides everything that happens, so that every failure can be run again. It has two
+levels.
+
+    messages   ``cluster``: the real cores of controllers and replica servers, with effects that simulated processes
+               perform (``processes``), simulated users (``clients``) and ``invariants`` that are checked after every
+               step. It tests the product itself: ``python -m simulation`` in ``tests`` runs it, ``runner`` and
+               ``shrink`` run many seeds and make a failing one small, ``captures`` plays a real cluster's troubles.
+    bytes      ``shells``: the real services with their trio shells, the real client and real WebSockets; only
+               sockets, disks, clocks and threads are simulated.
+
+Both stand on ``hardware`` (disks that lose power, a network that breaks, virtual time); ``faults`` has what strikes
+the message level. Services are imported here as the command line imports them: nothing else of ``tidelog`` may import
+this room, and ``import tidelog`` does not load it.
+"""
