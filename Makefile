@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check spark-fetched spark-versions conformance-streams streams-suite venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka spark-kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests console-pictures pages docs lock clean help
+.PHONY: incidents upgrade-check spark-fetched spark-versions conformance-streams streams-suite venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka spark-kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests console-pictures pages docs lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -19,6 +19,7 @@ help:
 	@echo "make upgrade-check [BASE=revision]   a cluster of an earlier revision is upgraded to this one under load"
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
 	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision] [HOLD=seconds]   faults against a cluster of real processes; a report in chaos.html"
+	@echo "make incidents [NAME=read-only] [SEED=1]   planted incidents in clusters of real processes: what the doctor says, and when"
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
 	@echo "make spark-versions   Spark's tests with PySpark 4.2, what 4.1 and 4.0 can do, Spark Connect; fetches 1.5 GB"
 	@echo "make mutants   every rule broken on purpose: who notices?"
@@ -225,6 +226,9 @@ chaos: $(STAMP)
 soak: MINUTES = 60
 soak: $(STAMP)
 	$(BIN)/python deploy/chaos --soak --spark --seed $(SEED) --report soak.html --minutes $(MINUTES)
+
+incidents: $(STAMP)
+	$(BIN)/python deploy/incidents --seed $(SEED) --record $(if $(NAME),$(NAME),--all --two)
 
 images: $(STAMP)
 	$(BIN)/python deploy/images/build.py $(if $(BASE),--base $(BASE))

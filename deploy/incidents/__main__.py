@@ -1,0 +1,96 @@
+"""Planted incidents: each in a cluster of real processes under load, and what ``tidelog doctor`` says about it.
+
+    .venv/bin/python deploy/incidents --list                    # every incident, and what a newcomer sees first
+    .venv/bin/python deploy/incidents read-only --seed 7        # one of them (or several, one after the other)
+    .venv/bin/python deploy/incidents --all                     # all, with their twins
+    .venv/bin/python deploy/incidents --two                     # five runs with two at once
+    .venv/bin/python deploy/incidents --healthy 10              # no incident for ten minutes: no finding
+
+An incident is right if ``tidelog doctor`` names its cause, with evidence and next step, within 30 seconds, calls
+nothing else a cause, and is silent after the mend. Its twin begins with the same symptom, and has another cause.
+Names of topics and groups, the servers that are struck and the times come from the seed.
+
+The processes run on this machine, on loopback. Exit code 0: all incidents were right; 1: one was not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import trio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from incidents.catalogue import load_catalogue
+from incidents.incident import Incident
+from incidents.load import leaves
+from incidents.run import Missed, Row, healthy, pairs, play
+
+PAIRS = 5
+"""Runs with two incidents at once."""
+
+
+@click.command(help=__doc__)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--seed", default=1, show_default=True, help="Seed of names, servers and times.")
+@click.option("--all", "is_all", is_flag=True, help="All incidents, with their twins.")
+@click.option("--two", is_flag=True, help=f"{PAIRS} runs with two incidents at once, drawn by the seed.")
+@click.option("--healthy", "minutes", type=float, metavar="MINUTES", help="No incident: whatever is found is false.")
+@click.option("--list", "is_list", is_flag=True, help="List all incidents.")
+@click.option("--record", is_flag=True, help="Keep the figures for the table of the documentation.")
+def main(
+    names: tuple[str, ...], seed: int, is_all: bool, two: bool, minutes: float | None, is_list: bool, record: bool
+) -> None:
+    """Play the chosen incidents, and print a row for each. Exits with 1 if one was not right."""
+    catalogue = load_catalogue()
+    if unknown := [name for name in names if name not in catalogue]:
+        raise click.UsageError(f"there is no incident {unknown[0]!r}: --list shows all")
+    if is_list:
+        for one in catalogue.values():
+            click.echo(f"{one.name:28} {one.cause:28} {one.symptom}")
+        return
+    if minutes is not None:
+        runs, false = trio.run(healthy, minutes, seed)
+        click.echo(f"{runs} runs of tidelog doctor in {minutes:g} minutes, {len(false)} with findings")
+        for words in false:
+            click.echo(f"    {words}")
+        sys.exit(1 if false else 0)
+    plays: list[Sequence[Incident]] = [(catalogue[name],) for name in (catalogue if is_all else names)]
+    if two:
+        plays += pairs(catalogue, seed, PAIRS)
+    if not plays:
+        raise click.UsageError("name an incident, or choose --all, --two or --healthy")
+    wrong = [True for incidents in plays if not _is_right(incidents, seed, record)]
+    sys.exit(1 if wrong else 0)
+
+
+def _is_right(incidents: Sequence[Incident], seed: int, record: bool) -> bool:
+    """Play these incidents at once, print what was said, and return whether it was right."""
+    rows: list[Row] = []
+    try:
+        rows = trio.run(play, incidents, seed)
+    except* (Missed, TimeoutError, trio.TooSlowError) as group:
+        click.echo(f"{' and '.join(one.name for one in incidents)}: WRONG")
+        for error in leaves(group):
+            click.echo(f"    {error or type(error).__name__}")
+    for row in rows:
+        _show(row)
+        if record and len(rows) == 1:
+            row.save()
+    return bool(rows)
+
+
+def _show(row: Row) -> None:
+    click.echo(f"{row.name}: named after {row.named_s} s, silent {row.silent_s} s after the mend (seed {row.seed})")
+    click.echo(f"    sees:  {row.symptom}")
+    click.echo(f"    cause: {row.cause}: {row.said}")
+    click.echo(f"           {row.evidence}")
+    click.echo(f"    next:  {row.next_step}")
+    if row.consequences:
+        click.echo(f"    therefore: {', '.join(row.consequences)}")
+
+
+if __name__ == "__main__":
+    main()

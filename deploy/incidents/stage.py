@@ -1,0 +1,312 @@
+"""The cluster in which an incident is planted: real processes on this machine, topics and a group under load. Names,
+numbers and the parts that are struck come from a seed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import tidelog
+import trio
+from chaos.cluster.proxies import INSIDE, ProxyLinks
+from incidents.load import Load
+from tidelog.cli.local.local_cluster import HOST, LocalCluster, Process, free_base_port
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.wire.messages import MetadataAnswer, PartitionInfo
+
+if TYPE_CHECKING:
+    from incidents.incident import ClusterPlan
+
+LOOK_S = 0.2
+"""Pause in seconds between two looks at a condition."""
+WAIT_S = 120.0
+"""Seconds that anything may take on a busy machine that is only waited for."""
+DOCTOR_S = 60.0
+"""Seconds after which a run of ``tidelog doctor`` is given up."""
+REPLICAS = 3
+WORDS = (
+    *("orders", "payments", "clicks", "sensors", "invoices", "shipments", "logins", "quotes"),
+    *("readings", "refunds", "sessions", "trades", "visits", "tickets", "prices", "alarms"),
+)
+READERS = ("billing", "search", "archive", "reports", "mailer", "fraud", "ledger", "stock")
+CONFIG = {"min_insync_replicas": 2, "retention_ms": 86_400_000, "segment_max_bytes": 1 << 16}
+"""Settings of the topics under load. They have retention, so that their growth is no finding."""
+SETTINGS = {
+    "replica": """
+[settings]
+scrub_interval_s = 4
+retention_check_interval_s = 5
+reserve_bytes = 8388608
+[settings.groups]
+session_min_ms = 1000
+"""
+}
+"""Settings of every cluster: what is looked for once a day is looked for within seconds."""
+GUARD = """
+import pathlib, sys
+sys.stdin.read()  # ends with the process that holds the other end
+from tidelog.cli.local.local_cluster import LocalCluster
+LocalCluster.load(pathlib.Path(sys.argv[1])).stop()
+"""
+
+
+class IncidentCluster(LocalCluster):
+    """A local cluster with the settings of a plan."""
+
+    plan: ClusterPlan
+
+    @classmethod
+    def make(cls, folder: Path, plan: ClusterPlan) -> IncidentCluster:
+        """Create the cluster of a plan in ``folder``, without starting it."""
+
+        class Planned(cls):  # type: ignore[valid-type,misc]
+            pass
+
+        Planned.plan = plan  # ``create`` writes the configuration
+        count = plan.controllers + plan.gateways + REPLICAS
+        made = Planned.create(
+            folder,
+            controllers=plan.controllers,
+            replicas=REPLICAS,
+            gateways=plan.gateways,
+            base_port=free_base_port(count),
+            tls=plan.tls,
+        )
+        assert isinstance(made, cls)
+        return made
+
+    def data(self, node: str) -> Path:
+        """Return the data directory of a process."""
+        return self.folder / node / "data"
+
+    def _config_lines(self, process: Process) -> Iterator[str]:
+        own = _merged(self.plan.settings.get(process.role, ""), SETTINGS.get(process.role, ""))
+        yield from own.pop("")
+        if self.plan.links and process.role == "replica":
+            yield f'advertised_url = "{process.url}"'
+        for line in super()._config_lines(process):
+            yield line.replace(f'host = "{HOST}"', f'host = "{INSIDE}"') if self.plan.links else line
+        for header, lines in own.items():
+            yield from (header, *lines)
+
+
+def _merged(*texts: str) -> dict[str, list[str]]:
+    """Return the settings of several texts of TOML: the header of each table -> its lines. "" are settings outside of
+    tables. A setting counts where it stands first."""
+    tables: dict[str, list[str]] = {"": []}
+    for text in texts:
+        table = ""
+        for line in text.splitlines():
+            if line.startswith("["):
+                table = line
+                tables.setdefault(table, [])
+            elif line and line.split("=")[0] not in {known.split("=")[0] for known in tables[table]}:
+                tables[table].append(line)
+    return tables
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What one run of ``tidelog doctor`` said: its findings, as in its JSON output."""
+
+    findings: tuple[Mapping[str, Any], ...]
+
+    def causes(self) -> list[Mapping[str, Any]]:
+        """Return the problems and warnings that are called causes."""
+        return [one for one in self.findings if not one["because_of"] and one["level"] != "note"]
+
+    def named(self, cause: str) -> Mapping[str, Any] | None:
+        """Return the finding that names this cause as a cause; None if there is none."""
+        return next((one for one in self.findings if one["cause"] == cause and not one["because_of"]), None)
+
+
+@dataclass
+class Stage:
+    """The running cluster of one run, with what its incident and its load know."""
+
+    cluster: IncidentCluster
+    log: Log
+    random: Random
+    load: Load
+    nursery: trio.Nursery
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What ``plant`` leaves for ``mend``, by a name with that of the incident, such as "flapping.scope"."""
+    links: ProxyLinks | None = None
+    """The links between processes, if the plan has them; its methods are called with ``do``."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that incidents strike: the first of those under load."""
+        return self.load.topics[0]
+
+    @property
+    def other_topic(self) -> str:
+        """The second topic under load: for the second of two incidents."""
+        return self.load.topics[1]
+
+    @property
+    def group(self) -> str:
+        """The consumer group that reads the first topic."""
+        return self.load.group
+
+    @property
+    def gateway(self) -> str:
+        """The URL of the first gateway."""
+        return self.cluster.gateways()[0]
+
+    def connect(self, **options: Any) -> Any:
+        """Return a client of its own of the cluster, as a context manager."""
+        return connect(self.cluster, **options)
+
+    # --- looking -----------------------------------------------------------------------------------------
+
+    async def status(self) -> MetadataAnswer:
+        """Return the metadata of the cluster."""
+        return await self.log.cluster.status()
+
+    async def partition(self, topic: str, number: int = 0) -> PartitionInfo:
+        """Return the state of one partition."""
+        return (await self.log.topics.describe(topic)).partitions[number]
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Wait until ``holds`` returns True. Errors of the cluster are ignored meanwhile. Raises ``TimeoutError``
+        with ``what`` after ``WAIT_S`` seconds."""
+        with trio.move_on_after(WAIT_S):
+            while True:
+                with suppress(TidelogError):  # the cluster cannot say now; it is asked again
+                    if await holds():
+                        return
+                await trio.sleep(LOOK_S)
+        raise TimeoutError(f"{what}: not within {WAIT_S:g} s")
+
+    async def doctor(self) -> Diagnosis:
+        """Run ``tidelog doctor`` as a user does, and return what it says."""
+        done = await self.tidelog("doctor", "-o", "json")
+        return Diagnosis(tuple(json.loads(done.stdout)["findings"]))
+
+    async def tidelog(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        """Run the command ``tidelog`` against this cluster, with the rights of its administrator. A status other than
+        0 is no error. Raises ``trio.TooSlowError`` after ``DOCTOR_S`` seconds."""
+        command = [sys.executable, "-m", "tidelog.cli", *arguments]
+        variables = {"TIDELOG_GATEWAY": ",".join(self.cluster.gateways()[:1])} | _tls_variables(self.cluster)
+        with trio.fail_after(DOCTOR_S):
+            return await trio.run_process(
+                command, env=os.environ | variables, capture_stdout=True, capture_stderr=True, check=False
+            )
+
+    async def metric(self, name: str) -> float:
+        """Return the highest value of a metric over all processes that answer, and all its labels; 0 if none has
+        it."""
+        found = [0.0]
+        status = await self.status()
+        nodes = ["", *(server.node for server in status.servers if not server.fenced)]
+        with suppress(TidelogError):  # nobody leads the controllers: the others are asked
+            nodes.append((await self.log.cluster.quorum()).active)
+        for node in dict.fromkeys(nodes):
+            with suppress(TidelogError):  # it does not answer, which may be the incident
+                page = (await self.log.cluster.metrics(node)).page
+                found += [
+                    float(line.split()[-1]) for line in page.splitlines() if line.split("{")[0].split(" ")[0] == name
+                ]
+        return max(found)
+
+    # --- doing -------------------------------------------------------------------------------------------
+
+    async def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function that changes the cluster's processes or files, in a thread, and return its result."""
+        return await trio.to_thread.run_sync(function, *arguments)
+
+    async def kill(self, *nodes: str) -> None:
+        """Kill these processes with SIGKILL."""
+        await self.do(self.cluster.kill, *nodes)
+
+    async def start(self, *nodes: str) -> None:
+        """Start these processes again on their own data."""
+        for node in nodes:
+            await self.do(self.cluster.restart, node)
+
+    async def leader(self, topic: str, number: int = 0) -> str:
+        """Wait until a partition has a leader, and return its name."""
+
+        async def led() -> bool:
+            return bool((await self.partition(topic, number)).leader)
+
+        await self.until(led, f"{topic}/{number} has a leader")
+        return (await self.partition(topic, number)).leader
+
+    def begin(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run ``work`` in the background until ``end`` is called with the same name."""
+        scope = self.facts[f"{name}.scope"] = trio.CancelScope()
+
+        async def inside() -> None:
+            with scope:
+                await work()
+
+        self.nursery.start_soon(inside)
+
+    def end(self, name: str) -> None:
+        """Cancel what ``begin`` started under this name."""
+        self.facts.pop(f"{name}.scope").cancel()
+
+
+def connect(cluster: IncidentCluster, **options: Any) -> Any:
+    """Return a client of the cluster, as a context manager."""
+    chosen = {"connect_timeout_s": WAIT_S, "request_timeout_s": 20.0} | options
+    if cluster.plan.tls:
+        chosen.setdefault("tls", cluster.tls)
+    return tidelog.connect(cluster.gateways(), **chosen)
+
+
+def _tls_variables(cluster: IncidentCluster) -> dict[str, str]:
+    """Return the environment variables by which the command presents the administrator's certificate."""
+    if not cluster.plan.tls:
+        return {}
+    files = cluster.tls
+    return {"TIDELOG_CLIENT_CA": files.ca, "TIDELOG_CLIENT_CERT": files.cert, "TIDELOG_CLIENT_KEY": files.key}
+
+
+def _guard(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a process that stops the cluster in ``folder`` when this process ends, however it ends."""
+    return subprocess.Popen([sys.executable, "-c", GUARD, folder], stdin=subprocess.PIPE, start_new_session=True)
+
+
+@asynccontextmanager
+async def staged(plan: ClusterPlan, seed: int, folder: Path) -> AsyncIterator[Stage]:
+    """Start the cluster of a plan in ``folder``, with topics and load, and yield it. Everything is ended afterwards,
+    also if this process is killed."""
+    random = Random(seed)
+    cluster = IncidentCluster.make(folder, plan)
+    guard = _guard(folder)
+    links = ProxyLinks(lambda: cluster.processes) if plan.links else None
+    proxies = ExitStack()
+    try:
+        if links:
+            proxies.enter_context(links.serving())
+        await trio.to_thread.run_sync(cluster.start)
+        await cluster.wait_ready()
+        async with connect(cluster) as log, trio.open_nursery() as nursery:
+            names = random.sample(WORDS, 3)
+            load = Load(tuple(names), random.choice(READERS), lambda: connect(cluster))
+            for name in names:
+                await log.topics.create(
+                    name, partitions=random.choice((1, 2, 3)), replication_factor=REPLICAS, config=CONFIG
+                )
+            nursery.start_soon(load.run)
+            await load.running()
+            yield Stage(cluster, log, random, load, nursery, links=links)
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(cluster.stop)
+            proxies.close()
+            guard.kill()
+            await trio.to_thread.run_sync(guard.communicate)
