@@ -64,7 +64,7 @@ SECTIONS = {
     "Explain": {
         "status": Entry("explain.status", "Show the cluster: servers, controllers, what is wrong."),
         "doctor": Entry("explain.doctor", "Say what is wrong, and what to do about it."),
-        "why": Entry("explain.status", "Show the history of a partition, with causes."),
+        "why": Entry("explain.why", "Explain a partition or a record."),
         "describe": Entry("explain.describe", "Show topics and servers, also as they were at a time."),
         "verify": Entry("verify", "Check that nothing was lost, and that replicas are equal."),
         "capture": Entry("explain.capture", "Save the state of the cluster in a file, for a bug report."),

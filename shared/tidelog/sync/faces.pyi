@@ -20,6 +20,7 @@ from tidelog.wire.messages import (
     DigestAnswer,
     FeaturesAnswer,
     GroupInfo,
+    GroupPosition,
     HistoryEntry,
     ListTransactionsAnswer,
     MetadataAnswer,
@@ -331,6 +332,10 @@ class GroupAdmin(Face):
         """Return the group's committed positions in a topic, by partition; partitions without a position are left
         out. Raises ``UNKNOWN_TOPIC``."""
 
+    def positions(self, group: str, topic: TopicInfo, partitions: Iterable[int]) -> tuple[GroupPosition, ...]:
+        """Return the group's committed positions in these partitions of a topic, with the times of their commits;
+        partitions without a position are left out."""
+
     def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
         """Set the committed positions of a group in these partitions of a topic; its other positions stay. Raises
         ``GROUP_NOT_EMPTY`` while the group has members, ``UNKNOWN_TOPIC``, ``INVALID_GROUP``."""
@@ -350,6 +355,10 @@ class TransactionAdmin(Face):
     def describe(self, app: str) -> ListTransactionsAnswer:
         """Return the last transaction of an application, the transactions that it has staged, and the newest batches
         that it has committed. All are empty if the application is not known, or has been forgotten."""
+
+    def of_producer(self, producer_id: int) -> tuple[TransactionInfo, ...]:
+        """Return the transactions of a producer id that the coordinators keep, also ended ones. Requires the right to
+        describe the cluster."""
 
     def abort(self, app: str) -> bool:
         """Abort the open transaction of an application, and return True; its process gets ``TRANSACTION_ABORTED`` at

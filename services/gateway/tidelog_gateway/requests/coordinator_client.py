@@ -16,6 +16,7 @@ retry."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -162,7 +163,8 @@ class CoordinatorClient:
             groups = await self._ask_all(self._groups_of, GROUPS, pending)
             return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
         if isinstance(message, ListTransactions) and not message.app:
-            found = await self._ask_all(self._transactions_of, TRANSACTIONS, pending)
+            of = partial(self._transactions_of, message.producer_id)
+            found = await self._ask_all(of, TRANSACTIONS, pending)
             return ListTransactionsAnswer(tuple(sorted(found, key=lambda info: (info.app, info.staged))))
         name, key = _place_of(message)
         topic = await self._topic(name, PREPARE[name](), pending.until)
@@ -180,12 +182,15 @@ class CoordinatorClient:
             more = answer.more and bool(answer.groups)
         return groups
 
-    async def _transactions_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[TransactionInfo]:
-        """Return all transactions of one coordinator, which it lists page by page. Raises ``TidelogError``."""
+    async def _transactions_of(
+        self, producer_id: int, topic_id: str, partition: int, pending: PendingRequest
+    ) -> list[TransactionInfo]:
+        """Return all transactions of one coordinator, which it lists page by page; of one producer id if that is not
+        0. Raises ``TidelogError``."""
         found: list[TransactionInfo] = []
         more = True
         while more:
-            page = ListTransactions("", partition, found[-1].app if found else "", PAGE)
+            page = ListTransactions("", partition, found[-1].app if found else "", PAGE, producer_id)
             answer = await self._ask(page, topic_id, partition, pending)
             assert isinstance(answer, ListTransactionsAnswer)
             found += answer.transactions

@@ -25,6 +25,8 @@ from tidelog.wire.messages import (
     ListGroupsAnswer,
     ListOffset,
     OffsetAnswer,
+    TopicInfo,
+    TopicShare,
 )
 
 
@@ -105,6 +107,12 @@ class GroupAdmin:
             for at in answer.positions
             if at.topic_id == found.topic_id
         }
+
+    async def positions(self, group: str, topic: TopicInfo, partitions: Iterable[int]) -> tuple[GroupPosition, ...]:
+        """Return the group's committed positions in these partitions of a topic, with the times of their commits;
+        partitions without a position are left out."""
+        share = TopicShare(topic.topic_id, tuple(sorted(partitions)))
+        return (await self._connection.ask(FetchOffsets(group, (share,)), FetchOffsetsAnswer)).positions
 
     async def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
         """Set the committed positions of a group in these partitions of a topic; its other positions stay. Raises

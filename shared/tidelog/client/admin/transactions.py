@@ -33,6 +33,12 @@ class TransactionAdmin:
         that it has committed. All are empty if the application is not known, or has been forgotten."""
         return await self._connection.ask(ListTransactions(app), ListTransactionsAnswer)
 
+    async def of_producer(self, producer_id: int) -> tuple[TransactionInfo, ...]:
+        """Return the transactions of a producer id that the coordinators keep, also ended ones. Requires the right to
+        describe the cluster."""
+        found = await self._connection.ask(ListTransactions(producer_id=producer_id), ListTransactionsAnswer)
+        return tuple(one for one in found.transactions if one.producer_id == producer_id)
+
     async def abort(self, app: str) -> bool:
         """Abort the open transaction of an application, and return True; its process gets ``TRANSACTION_ABORTED`` at
         its next batch or commit. Returns False if no transaction is open or it was committed meanwhile. Staged

@@ -236,6 +236,9 @@ class ListTransactions(Message):
     most: int = 0
     """Without ``app``: how many transactions to answer. The transactions of the last application are answered in
     full. 0: all."""
+    producer_id: int = 0
+    """Without ``app``: list only the transactions of this producer id, also those that have ended, as far as their
+    coordinators keep them; 0: see above. A coordinator of an earlier release ignores the field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,8 +167,12 @@ def describe(
     staged_timeout_ms: int,
 ) -> ListTransactionsAnswer:
     """Return the answer to ``ListTransactions``. If the request names an application: all its transactions with their
-    partitions, and its committed batches. Otherwise: one page of the transactions that have not ended, in the order
-    of their names. All transactions of one application are on the same page."""
+    partitions, and its committed batches. If it names a producer id: all transactions of that producer. Otherwise:
+    one page of the transactions that have not ended, in the order of their names. All transactions of one application
+    are on the same page."""
+    if asked.producer_id and not asked.app:
+        of = sorted((slot for slot in slots if slot.producer_id == asked.producer_id), key=lambda slot: slot.key)
+        return ListTransactionsAnswer(tuple(_info(slot, staged_timeout_ms) for slot in of))
     found = sorted(slots, key=lambda slot: slot.key)
     if not asked.app:
         live = [slot for slot in found if slot.outcome in LIVE + ENDING and slot.app > asked.after]

@@ -1,0 +1,15 @@
+"""Answers to questions about a cluster: why a record is where it is, why a group lags, why there is a gap.
+
+Each question is a function ``why_...`` that takes a connected ``Log`` and returns an ``Explanation``
+(``explanation.py``): sentences for people, facts for programs, and what is not known. ``tidelog why`` prints them.
+
+==================  ====================================================================================
+``record.py``       who sent a record, when, where it is durable, whether it is committed, who has read it
+==================  ====================================================================================
+
+In each module a function that asks the cluster (``ask_...``) returns evidence, and a pure function turns evidence
+into sentences (``explain_...``). Nothing is written for an answer: all evidence is what the cluster keeps anyway. The
+functions run on trio. ``inquiry.py`` has what they share: requests that may fail, in parallel.
+
+Only ``cli`` and programs for agents import this room. It imports the client and the timeline.
+"""
