@@ -60,6 +60,8 @@ class _HandedOut:
     """Whether no more of the batch may be returned, because its partition was taken away."""
     settled: Position | None = None
     """Position up to which the application has finished the batch, by a commit of its own; None if there was none."""
+    stored: Position | None = None
+    """Position up to which a commit of the application, or its transaction, covers the batch; None if none does."""
 
 
 class GroupConsumer(RecordStream):
@@ -110,6 +112,12 @@ class GroupConsumer(RecordStream):
         """Number of the assignment that each partition came with, for each partition that is owned and not being
         given up."""
         self._ticket = 0
+        self._unsettled: set[TopicPartition] = set()
+        """Partitions with records that were returned before the present batch, and that no commit by the application
+        covers."""
+        self._gone: dict[TopicPartition, None] = {}
+        """Partitions that were taken away while records of them had been returned that no commit by the application
+        covered."""
         self._losses = 0
         """Number of times that all partitions were lost. A partition that was to be given up before a loss is
         gone."""
@@ -178,10 +186,31 @@ class GroupConsumer(RecordStream):
         await self._open()
         handed, hand = self._handed(), self._hand
         await self._membership.commit(handed)
+        self._unsettled.difference_update(handed)
         if hand is not None and hand is self._hand and hand.key in self._done:
-            self._done[hand.key] = hand.settled = handed[hand.key]  # what is committed is finished
+            self._done[hand.key] = hand.settled = hand.stored = handed[hand.key]  # what is committed is finished
             self._put_down.set()
             self._put_down = self._loop.event()
+
+    def _check_kept(self) -> None:
+        """Raise ``FENCED_GENERATION`` if a partition was taken away before a commit covered all records of it that
+        were returned. Other members process these records again, so a transaction with their output must not be
+        committed. The error stays until the consumer is opened again. ``Transaction.commit_offsets`` calls this."""
+        if self._gone:
+            names = ", ".join(f"{topic}/{partition}" for topic, partition in self._named(tuple(self._gone)))
+            text = f"records of {names} were returned, and then other members of {self.group} got them: open it again"
+            raise refuse("FENCED_GENERATION", text)
+
+    def _on_stored(self, positions: Mapping[Share, Position | int]) -> None:
+        """Count the records before these positions, by (topic, partition), as covered by a commit, because they were
+        added to a transaction. ``Transaction.commit_offsets`` calls this."""
+        offsets = {share: at.offset if isinstance(at, Position) else at for share, at in positions.items()}
+        handed = self._handed()
+        for key, share in zip(handed, self._named(tuple(handed)), strict=True):
+            if offsets.get(share, -1) >= handed[key].offset:
+                self._unsettled.discard(key)
+                if self._hand is not None and self._hand.key == key:
+                    self._hand.stored = handed[key]
 
     async def pause(self, *partitions: Share) -> None:
         """Return no records of these (topic, partition) until they are resumed or move to another member; by default,
@@ -216,6 +245,7 @@ class GroupConsumer(RecordStream):
             found = {key: await self._locate(key, where) for key in self._chosen(partitions)}
         for key in self._still(found):
             self._done[key] = found[key]
+            self._unsettled.discard(key)
             if self._hand is not None and self._hand.key == key:
                 self._hand.end = found[key]
                 self._begin_batch()
@@ -287,6 +317,8 @@ class GroupConsumer(RecordStream):
         wait to give up the batch's partition. If the application has read only a part of the batch, the position
         after that part is kept."""
         if self._hand is not None:
+            if self._holds_work(self._hand.key):
+                self._unsettled.add(self._hand.key)
             if self._hand.key in self._done:
                 whole = not self._hand.cut and next(self._records, None) is None
                 self._done[self._hand.key] = self._hand.end if whole else self._handed()[self._hand.key]
@@ -309,6 +341,19 @@ class GroupConsumer(RecordStream):
         returned to it."""
         hand = self._hand
         return hand is not None and hand.settled == (self.reached or hand.end)
+
+    def _holds_work(self, key: TopicPartition) -> bool:
+        """Return whether records of this partition were returned that no commit by the application covers."""
+        hand = self._hand
+        if hand is not None and hand.key == key and self.current is not None:
+            return hand.stored != (self.reached or hand.end) or key in self._unsettled
+        return key in self._unsettled
+
+    def _note_gone(self, keys: Keys) -> None:
+        """Remember those of these partitions, which are taken away, of which records were returned that no commit by
+        the application covers."""
+        self._gone.update(dict.fromkeys(key for key in keys if self._holds_work(key)))
+        self._unsettled.difference_update(keys)
 
     def _finished(self) -> dict[TopicPartition, Position]:
         """Return the position after the last record that the application has finished, for each partition. The record
@@ -400,6 +445,7 @@ class GroupConsumer(RecordStream):
         if self._auto and losses == self._losses:
             await self._commit_surely(self._done, keys)
         if losses == self._losses:
+            self._note_gone(keys)
             for key in keys:
                 self._done.pop(key, None)
             self._membership.release(keys)
@@ -409,6 +455,7 @@ class GroupConsumer(RecordStream):
         """Stop reading partitions that are no longer owned: drop the present batch and all positions, and call the
         ``on_lost`` hook in a task. Called by the membership."""
         self._losses += 1
+        self._note_gone(keys)
         self._stop(keys)
         self._done.clear()
         self._hand = None

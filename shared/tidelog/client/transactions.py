@@ -144,11 +144,14 @@ class Transaction:
         so consumed input and produced output change together. ``group`` is the name of a group without members, or a
         ``GroupConsumer``: then its membership is checked, and without ``positions`` those after the last records that
         it returned are used. That consumer must not commit automatically: ``GroupOptions(auto_commit_s=None)``. Does
-        nothing if there are no positions. Raises ``CLOSED`` after the end of the block, ``UNKNOWN_TOPIC``, and the
+        nothing if there are no positions. Raises ``FENCED_GENERATION`` if a partition of the consumer was taken away
+        before its records that were returned had been committed: their output must not be committed either, since
+        other members process them again. Raises ``CLOSED`` after the end of the block, ``UNKNOWN_TOPIC``, and the
         error of the commit."""
         self._check_open()
         member, generation, instance = "", -1, ""
         if isinstance(group, GroupConsumer):
+            group._check_kept()
             member, generation, instance = group.member, group.generation, group.instance
             positions = group.positions if positions is None else positions
         if not positions:
@@ -161,6 +164,8 @@ class Transaction:
         name = group.group if isinstance(group, GroupConsumer) else group
         request = CommitOffsets(name, tuple(parts), member, generation, instance, *self.identity)
         await self._connection.call(request)
+        if isinstance(group, GroupConsumer):
+            group._on_stored(positions)
 
     async def renew(self) -> None:
         """Let the time-out of the transaction begin again now, so that a long one is not aborted as long as its
