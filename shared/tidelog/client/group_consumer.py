@@ -201,6 +201,11 @@ class GroupConsumer(RecordStream):
             text = f"records of {names} were returned, and then other members of {self.group} got them: open it again"
             raise refuse("FENCED_GENERATION", text)
 
+    async def _hear(self) -> None:
+        """Send a heartbeat, and wait until its answer has brought the present generation and share, or the membership
+        is over."""
+        await self._membership.hear()
+
     def _on_stored(self, positions: Mapping[Share, Position | int]) -> None:
         """Count the records before these positions, by (topic, partition), as covered by a commit, because they were
         added to a transaction. ``Transaction.commit_offsets`` calls this."""

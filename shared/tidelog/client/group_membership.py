@@ -74,6 +74,7 @@ class Membership:
         self._keep = keep
         self._wake = self._loop.event()
         self._over = self._loop.event()
+        self._heard = self._loop.event()
         self._commits: _UnderWay | None = None
 
     async def run(self) -> None:
@@ -93,6 +94,7 @@ class Membership:
             self._connection.on_close.pop(self, None)
             self._perform(self.core.stop())
             self._over.set()
+            self._heard.set()
             if (owner := self._owner()) is not None:
                 owner.on_over()
 
@@ -111,6 +113,14 @@ class Membership:
         (``keep``) keeps its partitions for the session timeout."""
         self._perform(self.core.leave(self._loop.now(), keep=self._keep))
         return self._over
+
+    async def hear(self) -> None:
+        """Send a heartbeat at once, and wait until a request that is sent from now on is answered, or the membership
+        is over. Then ``core`` has the generation and the share that the coordinator gave meanwhile."""
+        asked = self.core.asked
+        self._perform(self.core.ask_at_once(self._loop.now()))
+        while not self.core.is_over and self.core.answered <= asked:
+            await self._heard.wait()
 
     async def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Commit these positions and wait until they are stored; positions of partitions that are not owned are left
@@ -154,6 +164,8 @@ class Membership:
     async def _ask(self, ask: SendRequest) -> None:
         answer = await self._call(ask.request)
         self._perform(self.core.on_answer(ask.number, answer, self._loop.now()))
+        self._heard.set()
+        self._heard = self._loop.event()
 
     async def _commit(self, commit: CommitPositions) -> None:
         answer = await self._call(commit.request)

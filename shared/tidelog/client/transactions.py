@@ -149,23 +149,46 @@ class Transaction:
         other members process them again. Raises ``CLOSED`` after the end of the block, ``UNKNOWN_TOPIC``, and the
         error of the commit."""
         self._check_open()
-        member, generation, instance = "", -1, ""
         if isinstance(group, GroupConsumer):
-            group._check_kept()
-            member, generation, instance = group.member, group.generation, group.instance
-            positions = group.positions if positions is None else positions
-        if not positions:
-            return
+            await self._commit_consumed(group, positions)
+        elif positions:
+            parts = await self._parts(positions)
+            await self._connection.call(CommitOffsets(group, parts, "", -1, "", *self.identity))
+
+    async def _commit_consumed(
+        self, consumer: GroupConsumer, chosen: Mapping[tuple[str, int], Position | int] | None
+    ) -> None:
+        """Add the positions ``chosen``, or those after the last records that this consumer returned. A refusal for
+        the consumer's generation, which is out of date after a rebalance, is not the end: the consumer asks for its
+        generation and share, and what it still has is added in the new generation."""
+        refused = -1
+        while True:
+            positions = consumer.positions if chosen is None else chosen
+            parts = await self._parts(positions)
+            consumer._check_kept()
+            if not parts:
+                return
+            generation = consumer.generation  # no other task runs between this and the call
+            whose = consumer.member, generation, consumer.instance
+            try:
+                await self._connection.call(CommitOffsets(consumer.group, parts, *whose, *self.identity))
+            except TidelogError as error:
+                if error.code != "FENCED_GENERATION" or generation == refused:
+                    raise
+                refused = generation
+                await consumer._hear()
+            else:
+                consumer._on_stored(positions)
+                return
+
+    async def _parts(self, positions: Mapping[tuple[str, int], Position | int]) -> tuple[GroupPosition, ...]:
+        """Return these positions as the request carries them. Raises ``UNKNOWN_TOPIC``."""
         parts = []
         for (topic, partition), at in sorted(positions.items()):
             found = await describe_topic(self._connection, topic)
             epoch, offset = at if isinstance(at, Position) else (-1, at)
             parts.append(GroupPosition(found.topic_id, partition, offset, epoch))
-        name = group.group if isinstance(group, GroupConsumer) else group
-        request = CommitOffsets(name, tuple(parts), member, generation, instance, *self.identity)
-        await self._connection.call(request)
-        if isinstance(group, GroupConsumer):
-            group._on_stored(positions)
+        return tuple(parts)
 
     async def renew(self) -> None:
         """Let the time-out of the transaction begin again now, so that a long one is not aborted as long as its

@@ -122,8 +122,10 @@ class MemberCore:
         self._leaving: dict[TopicPartition, None] = {}
         self._committed: dict[TopicPartition, Position] = {}
         self._joined = False
-        self._asked = 0
+        self.asked = 0
         """Number of the last request that was sent."""
+        self.answered = 0
+        """Number of the last request whose answer brought a generation and a share; 0 if there is none."""
         self._under_way: Message | None = None
         """The request that has no answer yet; None if there is none."""
         self._again = False
@@ -173,11 +175,11 @@ class MemberCore:
             self._commit_at = now + self._auto_commit_s
             effects.append(CommitDue())
         if now >= self._due and self._under_way is None:
-            self._asked += 1
+            self.asked += 1
             self._asked_at = now
             self._again = False
             self._under_way = self._question()
-            effects.append(SendRequest(self._asked, self._under_way))
+            effects.append(SendRequest(self.asked, self._under_way))
         return effects
 
     def deadline(self) -> float | None:
@@ -208,7 +210,7 @@ class MemberCore:
         extends the session; a retriable error repeats the request after a back-off. If the coordinator no longer
         knows the member, all partitions are lost and it joins again; any other error, and the answer to a leave
         request, ends the membership. Returns the effects. The outcome of an abandoned request is ignored."""
-        if number != self._asked or self._under_way is None or self.is_over:
+        if number != self.asked or self._under_way is None or self.is_over:
             return []
         left = isinstance(self._under_way, LeaveGroup)
         self._under_way = None
@@ -225,6 +227,7 @@ class MemberCore:
             self._heartbeat_s = answer.heartbeat_ms / 1000
             self._commit_at = now + self._auto_commit_s
         self.generation = answer.generation
+        self.answered = number
         self._session_until = self._asked_at + self._session_s
         self._due = now if self._again else self._asked_at + self._heartbeat_s
         effects = self._apply_assignment(answer.assignment)
@@ -288,7 +291,7 @@ class MemberCore:
             if key in self._leaving:
                 del self._owned[key], self._leaving[key]
                 self._committed.pop(key, None)
-        return self._at_once(now)
+        return self.ask_at_once(now)
 
     def leave(self, now: float, *, keep: bool) -> list[Effect]:
         """Leave the group: return the effects that send the leave request, at once or after the answer that is
@@ -300,9 +303,9 @@ class MemberCore:
         if not self._joined and self._under_way is None:
             return self._end(None)
         self._goes = LeaveGroup(self.group, self._join.member, keep)
-        return self._at_once(now)
+        return self.ask_at_once(now)
 
-    def _at_once(self, now: float) -> list[Effect]:
+    def ask_at_once(self, now: float) -> list[Effect]:
         """Make the next request due now, or as soon as the request under way is answered. Returns the effects that
         are due."""
         self._due = now
@@ -345,8 +348,8 @@ class MemberCore:
                     self._committed[key] = Position(part.leader_epoch, part.offset)
             return self._commit_over(None)
         if error.code == "FENCED_GENERATION":
-            self._refused_after = self._asked
-            return self._at_once(now)
+            self._refused_after = self.asked
+            return self.ask_at_once(now)
         effects = self._commit_over(error)
         if error.code == "UNKNOWN_MEMBER":
             effects += self._lose(now)

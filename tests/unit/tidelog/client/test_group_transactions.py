@@ -93,3 +93,30 @@ async def test_what_a_transaction_or_a_commit_covers_may_go_to_others() -> None:
             await consumer.__anext__()
             await transaction(log).commit_offsets(consumer)
         assert offsets(cluster) == {0: 1, 1: 3}
+
+
+async def test_a_rebalance_that_leaves_the_partition_does_not_fail_the_transaction() -> None:
+    async with filled(partitions=2) as (cluster, log):
+        cluster.group.give("i1", keys(cluster, 0))
+        async with member(log, Hooks()) as consumer:
+            await consumer.__anext__()
+            cluster.group.heartbeat_ms = 10**6
+            await until_heard(cluster)
+            cluster.group.give("i1", keys(cluster, 1))
+            await transaction(log).commit_offsets(consumer)
+            assert cluster.group.commits[-1][1:] == (
+                cluster.group.generation,
+                cluster.group.positions[keys(cluster, 0)[0]],
+            )
+        assert offsets(cluster)[0] == 1
+
+
+async def test_a_position_that_is_not_the_members_own_in_its_present_generation_is_refused() -> None:
+    async with filled(partitions=2) as (cluster, log):
+        cluster.group.give("i1", keys(cluster, 0))
+        cluster.group.give("i2", keys(cluster, 1))
+        async with member(log, Hooks()) as consumer:
+            await consumer.__anext__()
+            with pytest.raises(TidelogError, match="FENCED_GENERATION"):
+                await transaction(log).commit_offsets(consumer, {("orders", 1): 5})
+        assert offsets(cluster) == {0: 0}
