@@ -204,8 +204,17 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
         reports.limits,
         heirs,
         awaited,
-        kept_in(reports.pages),
+        kept_in(tuple(reports.pages.values())),
+        reports.pages,
+        _controllers_clock(view.quorum, reports.clocks),
     )
+
+
+def _controllers_clock(quorum: QuorumAnswer | None, clocks: Mapping[str, float]) -> int:
+    """Return the present time by the clock of the active controller, in milliseconds; by this machine's if that is
+    not known."""
+    ahead_s = clocks.get(quorum.active, 0.0) if quorum is not None else 0.0
+    return time.time_ns() // 1_000_000 + round(ahead_s * 1000)
 
 
 async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
@@ -221,11 +230,13 @@ async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
 
 async def _features(log: Log) -> FeaturesAnswer | None:
     """Ask for the feature levels of the cluster and its processes; return None if the release has no levels, or the
-    controllers do not answer."""
-    try:
-        return await log.cluster.features()
-    except TidelogError:  # the release has no levels, or the controllers do not answer, which other findings show
-        return None
+    controllers do not answer within ``ASK_S``."""
+    with trio.move_on_after(ASK_S):
+        try:
+            return await log.cluster.features()
+        except TidelogError:  # the release has no levels, or the controllers do not answer, which other findings show
+            return None
+    return None
 
 
 async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
@@ -264,8 +275,8 @@ class _Reports:
     unreadable: set[UnreadablePlace] = field(default_factory=set)
     differing: set[DifferingCopies] = field(default_factory=set)
     limits: dict[str, float] = field(default_factory=dict)
-    pages: list[str] = field(default_factory=list)
-    """The metrics as they came."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """The metrics as they came, by name."""
 
     async def ask(self, log: Log, node: str, name: str) -> None:
         """Ask the process ``node`` ("": the gateway) for its metrics, and add its report under ``name``; a process
@@ -280,7 +291,7 @@ class _Reports:
         came = time.time_ns()
         self.metrics[name] = _summed(answer.page)
         self.limits.update(limits_in(answer.page))
-        self.pages.append(answer.page)
+        self.pages[name] = answer.page
         self.versions[name] = answer.version
         self.unreadable.update(answer.unreadable)
         self.differing.update(answer.differing)
@@ -346,17 +357,17 @@ async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Wai
         found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again."), "transactions-unknown"))
         return ()
     return tuple(
-        WaitingReaders(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
-        for place, (leader, stable) in after.items()
+        WaitingReaders(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)), records)
+        for place, (leader, stable, records) in after.items()
         if place in before and _is_same(before[place][1], stable)
     )
 
 
-def _stuck_offsets(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
-    """Return (leader, last stable offset) by partition, for the partitions whose last stable offset has not moved for
-    ``LONG_MS``."""
+def _stuck_offsets(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset, int]]:
+    """Return (leader, last stable offset, records from there up to the high watermark) by partition, for the
+    partitions whose last stable offset has not moved for ``LONG_MS``."""
     return {
-        f"{topic.name}/{one.partition}": (one.leader, one.stable)
+        f"{topic.name}/{one.partition}": (one.leader, one.stable, one.high_watermark - one.stable.offset)
         for topic in metadata.topics
         for one in topic.partitions
         if one.stable is not None and one.stable.age_ms >= LONG_MS

@@ -24,7 +24,13 @@ def partition_of(where: str) -> tuple[str, int]:
 def clock(entry: HistoryEntry) -> str:
     """Return the time of a history's entry as local time of day with milliseconds, after the date unless that is
     today."""
-    at = datetime.fromtimestamp(entry.time_ms / 1000)
+    return clock_time(entry.time_ms)
+
+
+def clock_time(ms: int) -> str:
+    """Return a time in milliseconds since 1970 as local time of day with milliseconds, after the date unless that is
+    today."""
+    at = datetime.fromtimestamp(ms / 1000)
     day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
     return day + at.strftime("%H:%M:%S.%f")[:-3]
 

@@ -9,20 +9,29 @@ from tidelog.cli.explain.findings.finding import Finding
 
 _NO_MAJORITY = ("controllers-without-majority", "controller-disks-needed")
 _LOST_SERVERS = ("replica-servers-all-down", "replica-server-down", "replica-server-drained")
+_UNSTEADY = ("server-restarting", "server-unsteady")
 FOLLOWS: Mapping[str, Sequence[str]] = {
     "controllers-without-majority": ("controller-disks-needed",),
+    "controller-disk-rolled-back": ("controller-disks-needed",),
     "controllers-unreachable": _NO_MAJORITY,
     "controller-silent": _NO_MAJORITY,
     "server-session-lapsed": _NO_MAJORITY,
-    "leadership-unconfirmed": (*_NO_MAJORITY, *_LOST_SERVERS),
-    "replica-server-down": ("replica-servers-all-down",),
-    "partition-without-leader": (*_LOST_SERVERS, *_NO_MAJORITY),
-    "in-sync-below-minimum": _LOST_SERVERS,
-    "replica-out-of-sync": (*_LOST_SERVERS, "in-sync-below-minimum", "partition-without-leader"),
-    "learner-down": _LOST_SERVERS,
-    "leaders-uneven": _LOST_SERVERS,
+    "leadership-unconfirmed": (*_NO_MAJORITY, *_UNSTEADY, *_LOST_SERVERS),
+    "replica-server-down": (*_UNSTEADY, "replica-servers-all-down"),
+    "partition-without-leader": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY),
+    "in-sync-below-minimum": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS),
+    "replica-out-of-sync": (
+        "log-damaged",
+        *_UNSTEADY,
+        *_LOST_SERVERS,
+        "copies-differ",
+        "in-sync-below-minimum",
+        "partition-without-leader",
+    ),
+    "learner-down": (*_UNSTEADY, *_LOST_SERVERS),
+    "leaders-uneven": (*_UNSTEADY, *_LOST_SERVERS),
     "group-behind": ("batch-unreadable", "partition-without-leader", "partition-paused"),
-    "transaction-end-uncommitted": ("in-sync-below-minimum", *_LOST_SERVERS, *_NO_MAJORITY),
+    "transaction-end-uncommitted": ("in-sync-below-minimum", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY),
     "transaction-marker-not-taken": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
     "groups-unknown": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
     "transactions-unknown": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
@@ -32,11 +41,22 @@ FOLLOWS: Mapping[str, Sequence[str]] = {
 
 def with_causes(found: Sequence[Finding]) -> list[Finding]:
     """Return the findings, each that follows from another with that one's code in ``because_of``. One follows from
-    another if ``FOLLOWS`` has the two codes, and both are about the same thing, or one about the whole cluster."""
+    another if ``FOLLOWS`` has the two codes, and both are about the same partition, or the same server or group where
+    one of them names no partition, or one is about the whole cluster."""
     return [replace(one, because_of=_cause_of(one, found)) for one in found]
 
 
 def _cause_of(one: Finding, found: Sequence[Finding]) -> str:
     """Return the code of the finding that this one follows from; "" if it follows from none."""
-    present = [other.cause for other in found if not (one.about and other.about) or {*one.about} & {*other.about}]
+    present = [other.cause for other in found if _share(one.about, other.about)]
     return next((code for code in FOLLOWS.get(one.cause, ()) if code in present), "")
+
+
+def _share(about: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether findings about these names can have to do with each other."""
+    if not about or not others:
+        return True
+    parts, other_parts = ({name for name in names if "/" in name} for names in (about, others))
+    if parts and other_parts:
+        return bool(parts & other_parts)
+    return bool({*about} & {*others})

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.sentences import refill_in_words
-from tidelog.wire.messages import QuorumAnswer
+from tidelog.wire.messages import ControllerInfo, QuorumAnswer
+
+LAPSED = "tidelog_replica_session_lapsed_seconds"
+"""Metric of a replica server that shows for how long no controller has answered it since its session was over."""
 
 
-def examine_controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
+def examine_controllers(view: ClusterSnapshot) -> Iterator[Finding]:
     """Yield findings about the controllers: none is active, some do not answer, too few vote, a store is lost, or a
-    member has no vote. ``quorum`` is None if no controller answered."""
+    member has no vote."""
+    quorum = view.quorum
     if quorum is not None:
         yield from _old_copies(quorum)
     if quorum is None or not quorum.active:
@@ -25,6 +30,7 @@ def examine_controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
             what,
             "Start controllers until a majority runs; their logs say whom they miss.",
             "controllers-without-majority",
+            evidence=_without_majority(view),
         )
         return
     voters = [one for one in quorum.controllers if one.voter and not one.lost]
@@ -66,6 +72,22 @@ def examine_controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
             )
 
 
+def _without_majority(view: ClusterSnapshot) -> str:
+    """Return what shows that no controller is active: which of them are silent, and for how long servers have had no
+    answer."""
+    seen = []
+    if view.quorum is None:
+        seen.append("no controller answered the gateway")
+    elif silent := [one.node for one in view.quorum.controllers if one.role == "unknown"]:
+        seen.append(f"{', '.join(silent)} of {len(view.quorum.controllers)} controllers do not answer")
+    else:
+        seen.append("the controllers that answer have elected none")
+    lapsed = {node: values.get(LAPSED, 0.0) for node, values in view.metrics.items()}
+    if waits := {node: seconds for node, seconds in sorted(lapsed.items()) if seconds > 0}:
+        seen.append(f"no controller has confirmed {', '.join(waits)} for {max(waits.values()):.0f} s")
+    return "; ".join(seen)
+
+
 def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
     """Yield a finding for each controller that runs on an old copy of its disk, and one more if therefore no
     controller can be elected until certain controllers run again, each with the disk that it had."""
@@ -86,5 +108,15 @@ def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
             what,
             "Start them with the disks that they had; if gone: 'tidelog controllers rescue'.",
             "controller-disks-needed",
-            quorum.disks_needed,
+            evidence="the others vote only with a majority that has everything acknowledged: "
+            + ", ".join(f"{one.node} {_state_of(one)}" for one in quorum.controllers),
         )
+
+
+def _state_of(one: ControllerInfo) -> str:
+    """Return in a few words whether a controller votes."""
+    if one.lost:
+        return "has lost its store"
+    if one.rolled_back:
+        return "runs on an old copy of its disk"
+    return "does not answer" if one.role == "unknown" else "votes" if one.voter else "has no vote"

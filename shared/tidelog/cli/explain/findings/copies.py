@@ -1,4 +1,4 @@
-"""Findings about what logs hold: batches that no reader can decode, and copies that differ."""
+"""Findings about what logs hold: damage, batches that no reader can decode, and copies that differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
-from tidelog.wire.messages import DifferingCopies, UnreadablePlace
+from tidelog.cli.explain.sentences import clock
+from tidelog.wire.messages import DifferingCopies, HistoryEntry, PartitionInfo, UnreadablePlace
 
 
 def examine_unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
@@ -28,7 +29,44 @@ def examine_unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
     )
     step = "Consumers skip them with on_unreadable; docs/operations.md, Batches that cannot be decoded, says more."
     about = tuple(dict.fromkeys(f"{at.topic_id}/{at.partition}" for at in places))
-    yield Finding(WARNING, what, step, "batch-unreadable", about)
+    yield Finding(WARNING, what, step, "batch-unreadable", about, _who_found(view, "unreadable_batches"))
+
+
+def examine_damage(view: ClusterSnapshot) -> Iterator[Finding]:
+    """Yield a finding for each server with logs that are damaged and not repaired yet. It names the partitions whose
+    histories show that, and says what to do if no other replica can lead them."""
+    for node, values in sorted(view.metrics.items()):
+        if not (count := int(values.get("tidelog_replica_damaged_partitions", 0))):
+            continue
+        lost = _lost_copies(view, node)
+        places = ", ".join(list(lost)[:MOST_NAMED])
+        what = f"{node} has {count} damaged logs, yet to be repaired{f': {places}' if places else ''}"
+        step = "docs/operations.md, Damage, says what it does by itself, and what is yours."
+        stuck = [place for place, (partition, _) in lost.items() if not partition.leader]
+        if stuck:
+            topic = stuck[0].rpartition("/")[0]
+            step = (
+                f"No other replica can lead {stuck[0]}. Restore it from a backup; or have the copy on {node} lead"
+                f" with what is left: 'tidelog topics configure {topic} unclean_election=true'. {step}"
+            )
+        said = [
+            f"{place} at {clock(entry)}: {entry.evidence.get('reason', '')}" for place, (_, entry) in lost.items()
+        ]
+        evidence = "; ".join(said[:MOST_NAMED]) or f"tidelog_replica_damaged_partitions of {node} is {count}"
+        yield Finding(PROBLEM, what, step, "log-damaged", (node, *lost), evidence)
+
+
+def _lost_copies(view: ClusterSnapshot, node: str) -> dict[str, tuple[PartitionInfo, HistoryEntry]]:
+    """Return by name the partitions whose copy on a server is damaged, with the change of the history that shows it:
+    the server has reported the damage, and is not in sync since."""
+    found = {}
+    for topic in view.metadata.topics:
+        for one in topic.partitions:
+            entries = view.histories.get((topic.name, one.partition), ())
+            reports = [e for e in entries if e.cause == "data_lost" and e.evidence.get("node") == node]
+            if reports and not (one.leader and node in one.isr):
+                found[f"{topic.name}/{one.partition}"] = one, reports[-1]
+    return found
 
 
 def examine_copies(view: ClusterSnapshot) -> Iterator[Finding]:
@@ -50,9 +88,17 @@ def examine_copies(view: ClusterSnapshot) -> Iterator[Finding]:
         else:
             what = f"{name}: the copies on {' and '.join(one.compared)} differ; {place}"
             step = "No majority of the replicas agrees, so none is replaced."
+        evidence = f"the servers {', '.join(one.compared)} compared the hashes of what they hold while they scrubbed"
         more = f"'tidelog verify replicas {name}' shows where; docs/operations.md, Copies that differ, says more."
-        yield Finding(PROBLEM, what, f"{step} {more}", "copies-differ", (name, *one.odd))
+        yield Finding(PROBLEM, what, f"{step} {more}", "copies-differ", (name, *one.odd), evidence)
 
 
 def _order(place: UnreadablePlace) -> tuple[str, int, int]:
     return place.topic_id, place.partition, place.base_offset
+
+
+def _who_found(view: ClusterSnapshot, name: str) -> str:
+    """Return in words which servers report how many in the metric ``tidelog_replica_NAME``; "" if none does."""
+    counts = {node: int(values.get(f"tidelog_replica_{name}", 0)) for node, values in sorted(view.metrics.items())}
+    named = ", ".join(f"{count} on {node}" for node, count in counts.items() if count)
+    return f"found while scrubbing: {named}" if named else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.cli.explain.findings.clocks import examine_clocks
 from tidelog.cli.explain.findings.consequences import with_causes
 from tidelog.cli.explain.findings.controllers import examine_controllers
-from tidelog.cli.explain.findings.copies import examine_copies, examine_unreadable
+from tidelog.cli.explain.findings.copies import examine_copies, examine_damage, examine_unreadable
 from tidelog.cli.explain.findings.disks import examine_growth
 from tidelog.cli.explain.findings.finding import Finding, in_order
 from tidelog.cli.explain.findings.groups import examine_groups, examine_retention_waits
@@ -14,6 +14,7 @@ from tidelog.cli.explain.findings.security import examine_heirs
 from tidelog.cli.explain.findings.servers import examine_balance, examine_limits, examine_servers
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.findings.transactions import examine_wait
+from tidelog.cli.explain.findings.unsteady_servers import examine_unsteady
 from tidelog.cli.explain.findings.versions import examine_levels, examine_versions
 
 
@@ -22,14 +23,16 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
     cause its consequences. An empty list if nothing is to be reported."""
     metadata = view.metadata
     found = [
-        *examine_controllers(view.quorum),
+        *examine_controllers(view),
         *examine_servers(metadata, view.metrics),
-        *examine_partitions(metadata, view.histories),
+        *examine_partitions(view),
     ]
     found += [
+        *examine_unsteady(view),
         *examine_growth(view),
         *examine_limits(view.limits),
         *examine_unreadable(view),
+        *examine_damage(view),
         *examine_copies(view),
         *examine_versions(view.versions),
         *examine_clocks(view.clocks),

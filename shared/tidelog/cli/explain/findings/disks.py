@@ -17,7 +17,7 @@ FAR_FULL_S = 90 * 86_400
 
 
 def examine_disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about the disk of one server: it is full or nearly full, or has damaged logs."""
+    """Yield findings about the disk of one server: it is full or nearly full."""
     free = int(metrics.get("tidelog_replica_disk_free_bytes", 0))
     if metrics.get("tidelog_replica_disk_full"):
         what = f"the disk of {server.node} is full: it takes no records"
@@ -31,15 +31,6 @@ def examine_disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[F
             what,
             "Make room, or shorten retention: 'tidelog topics configure'.",
             "disk-nearly-full",
-            (server.node,),
-        )
-    if damaged := int(metrics.get("tidelog_replica_damaged_partitions", 0)):
-        what = f"{server.node} has {damaged} damaged logs, yet to be repaired"
-        yield Finding(
-            PROBLEM,
-            what,
-            "docs/operations.md, Damage, says what it does by itself, and what is yours.",
-            "log-damaged",
             (server.node,),
         )
 

@@ -23,7 +23,8 @@ class Finding:
     """Stable code of what is wrong, for programs, such as ``last-stable-offset-held``."""
     about: tuple[str, ...] = ()
     """Names of what the finding concerns: servers, partitions as ``TOPIC/PARTITION``, groups; () for the whole
-    cluster. A finding can be a consequence only of one that concerns the whole cluster or shares a name with it."""
+    cluster. A finding can be a consequence only of one with which it shares a name, or that concerns the whole
+    cluster; if both name partitions, they must share one."""
     evidence: str = ""
     """Observed facts that show it, where ``what`` does not hold them."""
     because_of: str = ""

@@ -28,6 +28,8 @@ class WaitingReaders:
     leader: str
     stable: StableOffset
     transaction: TransactionInfo | None
+    records: int = -1
+    """Number of records from that offset up to the high watermark, which these readers do not get; -1: not known."""
 
 
 @dataclass(frozen=True)
@@ -62,3 +64,8 @@ class ClusterSnapshot:
     """Consumer groups that retention waits for, in each partition."""
     kept: tuple[KeptForGroup, ...] = ()
     """What logs keep only because retention waits, as their leaders report."""
+    pages: Mapping[str, str] = field(default_factory=dict)
+    """The metrics of each process that answered, as text, by its name: for ``samples.py``."""
+    now_ms: int = 0
+    """Time of the snapshot by the clock of the active controller, which the times in ``histories`` are of, in
+    milliseconds; 0: not known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import WaitingReaders
+from tidelog.cli.explain.sentences import clock_time
 
 LONG_TRANSACTION_MS = 60_000
 """Milliseconds for which a transaction may hold up readers without a warning: the time-out of a transaction that sets
@@ -20,6 +21,7 @@ def examine_wait(one: WaitingReaders) -> Finding:
     transaction: a problem if nobody does, or if the leader does not take the marker."""
     stable, known, about = one.stable, one.transaction, (one.partition,)
     since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
+    evidence = _waiting(one)
     whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
     if stable.producer_epoch < 0:
         what = f"{since}: the end of the transaction of producer {stable.producer_id} is written, and not committed"
@@ -29,11 +31,12 @@ def examine_wait(one: WaitingReaders) -> Finding:
             f"'tidelog why {one.partition}' says which replicas {one.leader} waits for.",
             "transaction-end-uncommitted",
             about,
+            evidence,
         )
     if known is None:
         what = f"{since}: for a transaction {whose} that no coordinator has, so nothing will end it"
         place = f"{one.partition} --producer {stable.producer_id} --epoch {stable.producer_epoch}"
-        return Finding(PROBLEM, what, HANGING.replace("WHERE", place), "transaction-hanging", about)
+        return Finding(PROBLEM, what, HANGING.replace("WHERE", place), "transaction-hanging", about, evidence)
     named = f"the {'staged ' * bool(known.staged)}transaction of {known.app} ({whose[3:]})"
     if known.state in ("committing", "aborting"):
         what = f"{since}: {named} is {known.state}, and {one.leader} has not taken the marker yet"
@@ -43,13 +46,25 @@ def examine_wait(one: WaitingReaders) -> Finding:
             f"The coordinator goes on trying: see the log of {one.leader}, and its disk.",
             "transaction-marker-not-taken",
             about,
+            evidence,
         )
     level = NOTE if stable.age_ms < LONG_TRANSACTION_MS else WARNING
     how = f" --staged {known.staged}" if known.staged else ""
     step = f"It is aborted when its time is over; 'tidelog transactions abort {known.app}{how}' does so now."
-    return Finding(level, f"{since}: {named} is {known.state}", step, "last-stable-offset-held", about)
+    return Finding(level, f"{since}: {named} is {known.state}", step, "last-stable-offset-held", about, evidence)
 
 
 def _span(ms: int) -> str:
     """Return a number of milliseconds as text, in seconds or minutes."""
     return f"{ms / 1000:.0f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"
+
+
+def _waiting(one: WaitingReaders) -> str:
+    """Return how many records readers do not get, and until when the transaction may stay open."""
+    seen = [f"{one.records} records up to the high watermark are not shown to them"] if one.records >= 0 else []
+    if one.transaction is not None and one.transaction.since_ms > 0:
+        begun = clock_time(one.transaction.since_ms)
+        until = one.transaction.until_ms
+        ends = f", to be aborted at {clock_time(until)}" if until > 0 else ""
+        seen.append(f"{one.transaction.state} since {begun}{ends}, in {one.transaction.partitions} partitions")
+    return "; ".join(seen)

@@ -239,7 +239,7 @@ def test_one_finding_covers_many_partitions_and_the_worst_finding_comes_first() 
     lost = replace(WHOLE, isr=("r3",), leader="")
     found = examine(view(*[behind] * 7, lost))
     assert [finding.level for finding in found] == [PROBLEM, WARNING, WARNING, NOTE]
-    assert (found[0].about, found[1].because_of) == (("r1", "r2", "orders/7"), "partition-without-leader")
+    assert (found[0].about, found[1].because_of) == (("r1", "r2", "r3", "orders/7"), "partition-without-leader")
     assert "orders/0, orders/1, orders/2, orders/3, orders/4 and 2 more: not in sync: r3" in found[2].what
 
 

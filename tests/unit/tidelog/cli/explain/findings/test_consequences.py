@@ -26,6 +26,11 @@ def test_a_cause_about_another_server_explains_nothing() -> None:
     assert causes(BEHIND, other)[BEHIND.what] == ""
 
 
+def test_a_cause_about_another_partition_on_the_same_servers_explains_nothing() -> None:
+    elsewhere = Finding(PROBLEM, "orders/7: no leader", "Wait.", "partition-without-leader", ("r3", "orders/7"))
+    assert causes(BEHIND, elsewhere)[BEHIND.what] == ""
+
+
 def test_a_cause_about_the_whole_cluster_explains_every_part_of_it() -> None:
     assert causes(HEADLESS, MAJORITY)[HEADLESS.what] == "controllers-without-majority"
 
