@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, PROBLEM, WARNING, Finding
-from tidelog.cli.explain.findings.samples import total
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.cli.explain.samples import total
 from tidelog.cli.explain.sentences import (
     awaited_in_words,
     change_in_words,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidelog.cli.explain.findings.finding import WARNING, Finding
-from tidelog.cli.explain.findings.samples import total
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.cli.explain.samples import total
 from tidelog.wire.messages import HistoryEntry
 
 WINDOW_MS = 120_000
