@@ -20,11 +20,13 @@ from tidelog import ProducerOptions
 from tidelog.batch.format import encode_batch, read_header, seal_batch
 from tidelog.client.core import batch as client_batch
 from tidelog.errors import TidelogError
+from tidelog.sansio.recent_sums import WINDOW_S
 from tidelog.testing.shells.services import GATEWAY_URL
 from tidelog_controller.observability import metrics as controller
 from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
+from trio.testing import MockClock
 
 from simulation.faults.altered import alter, forget_indexes
 from simulation.staged import Stage, play
@@ -139,6 +141,19 @@ async def a_leader_dies(stage: Stage) -> None:
     await stage.until(lambda: value("tidelog_follower_catch_up_seconds") >= 1)
 
 
+async def servers_run_late(stage: Stage) -> None:
+    """Let time pass in which no process runs, as when a machine has no time for them."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, MockClock)
+    assert stage.value("tidelog_replica_late_ratio", "r1") < 0.01
+    for _ in range(10):
+        clock.jump(0.4)
+        await stage.tick(0.1)
+    assert 0.05 < stage.value("tidelog_replica_late_ratio", "r1") <= 10 * 0.4 / WINDOW_S
+    await stage.tick(2 * WINDOW_S)
+    assert stage.value("tidelog_replica_late_ratio", "r1") < 0.01
+
+
 async def gateways_wait(stage: Stage) -> None:
     """Let gateways wait for a leader that does not answer, and then stops."""
     log, value = stage.log, stage.value
@@ -157,6 +172,7 @@ async def gateways_wait(stage: Stage) -> None:
         await stage.until_shown(1.0, "tidelog_gateway_delivered_records")
         for name in ("tidelog_gateway_produce_retries", "tidelog_gateway_read_retries"):
             assert value(name) >= 1
+        await stage.until(lambda: value(f"tidelog_gateway_server_unreachable_seconds{{{leader}}}") > 1)
         nursery.cancel_scope.cancel()
 
 
@@ -284,8 +300,11 @@ async def a_follower_lags(stage: Stage) -> None:
     assert value("tidelog_catching_up_replicas", follower) == 1
     await stage.until(lambda: value(f"tidelog_server_lag_seconds{{{follower}}}") > 1)
     await stage.until_shown(1.0, "tidelog_slow_servers")
+    unreachable = f"tidelog_replica_peer_unreachable_seconds{{{leader}}}"
+    await stage.until(lambda: value(unreachable, follower) > 1)
     stage.net.heal()
     await stage.until_in_sync("t")
+    assert unreachable not in stage.figures(follower)
     await stage.until_shown(0.0, "tidelog_catching_up_replicas")
     await stage.until_shown(0.0, f"tidelog_server_lag_seconds{{{follower}}}")
     assert value(f"tidelog_replication_lag_records{{{follower}}}") == 0
@@ -470,6 +489,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
             "replica_replicated_bytes",
         ),
         *("replica_reads", "replica_read_bytes", "replica_flush_seconds", "replica_segments", "replica_log_bytes"),
+        *("replica_recent_flush_seconds", "replica_disk_size_bytes"),
         *("replica_open_files", "replica_connections", "replica_events", "replica_peer_patience_seconds"),
         *("controller_requests", "controller_connections", "controller_watchers", "controller_events"),
         *("raft_proposals", "raft_commit_latency_seconds", "raft_persist_seconds", "raft_commit_index"),
@@ -482,7 +502,9 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("replica_under_replicated_partitions", "replica_under_min_isr_partitions", "replica_produce_errors"),
         *("gateway_produce_errors", "follower_catch_up_seconds"),
     ),
+    servers_run_late: ("replica_late_ratio",),
     gateways_wait: (
+        "gateway_server_unreachable_seconds",
         *("gateway_in_flight_batches", "gateway_held_bytes", "gateway_produce_retries", "gateway_read_retries"),
     ),
     controllers_come_and_go: (
@@ -495,6 +517,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
     a_follower_lags: (
         *("partition_lag_records", "replication_lag_records", "replication_largest_lag_records"),
         *("replication_lag_seconds", "server_lag_seconds", "slow_servers", "catching_up_replicas"),
+        "replica_peer_unreachable_seconds",
     ),
     a_server_is_slow: (
         *("gateway_server_limit_bytes_per_second", "gateway_server_slow_intervals", "gateway_throttle_holds"),

@@ -23,6 +23,7 @@ from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport
 from tidelog.runtime.shell import AcceptedLinks, EventLog, Wakeup, refuse_other_sender
 from tidelog.sansio.effects import CONTROLLER, Answer, Call, Event, Post, Send
+from tidelog.sansio.recent_sums import WINDOW_S, RecentSums
 from tidelog.types import NodeId, ServerState, TopicPartition
 from tidelog.wire.messages import Digest, Hello, Message, MetadataUpdate
 
@@ -89,6 +90,10 @@ class ReplicaShell:
         self._performing = False
         self._wakeup = Wakeup()
         self.counts = FlushCounts()
+        self._recent_flushes = RecentSums()
+        self._flushes_begun: dict[object, float] = {}
+        """When the flushes began that run in a thread now, one entry for each worker that has some."""
+        self._recent_delays = RecentSums()
         self._flushes: deque[tuple[TopicPartition, Flush]] = deque()
         self._flush_work = trio.Event()
         self._jobs_in, self._jobs_out = trio.open_memory_channel[tuple[TopicPartition, Job]](math.inf)
@@ -125,6 +130,19 @@ class ReplicaShell:
     def flushes_waiting(self) -> int:
         """Return the number of logs whose flush no worker has begun yet."""
         return len(self._flushes)
+
+    def recent_flush_s(self) -> float:
+        """Return how many seconds a flush took on average in the last ``WINDOW_S`` seconds; 0 if there was none. A
+        flush under way counts if it has taken longer than that."""
+        now = self._clock()
+        number, total = self._recent_flushes.total(now)
+        average = total / number if number else 0.0
+        return max([average, *(now - began for began in self._flushes_begun.values())])
+
+    def late_ratio(self) -> float:
+        """Return the share of the last ``WINDOW_S`` seconds in which a timer of the node was due and had to wait: the
+        process did not run, or its event loop was busy."""
+        return min(1.0, self._recent_delays.total(self._clock())[1] / WINDOW_S)
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -240,9 +258,11 @@ class ReplicaShell:
         """Run the node's timer until cancelled: call its ``on_tick`` whenever its deadline has come, and perform the
         effects."""
         while True:
+            began = self._clock()
             await self._wakeup.sleep(self._node.deadline())
             now = self._clock()
             if now >= self._wakeup.deadline:
+                self._recent_delays.add(now - max(began, self._wakeup.deadline), now)
                 with burst():  # heartbeats leave at once
                     self._do(self._node.on_tick(now))
 
@@ -256,6 +276,7 @@ class ReplicaShell:
         """Run one flush worker until cancelled: take up to ``FLUSHES_AT_ONCE`` waiting flushes, run them in a thread,
         and pass the end of each to the node, with the error if it failed. A failed flush is not tried again. Flushes
         that were taken but had not begun when the cancellation came go back to the queue, for ``close``."""
+        worker = object()
         while True:
             while not self._flushes:
                 if self._flush_work.is_set():  # not the event that another worker waits for
@@ -263,12 +284,17 @@ class ReplicaShell:
                 await self._flush_work.wait()
             taken = [self._flushes.popleft() for _ in range(min(len(self._flushes), FLUSHES_AT_ONCE))]
             began = self._clock()
+            self._flushes_begun[worker] = began
             try:
                 errors = await trio.to_thread.run_sync(_run_all, [flush for _, flush in taken])
             except trio.Cancelled:  # before the thread began: ``close`` runs them
                 self._flushes.extendleft(reversed(taken))
                 raise
-            self.counts.flushes.observe(self._clock() - began, len(taken))
+            finally:
+                del self._flushes_begun[worker]
+            ended = self._clock()
+            self.counts.flushes.observe(ended - began, len(taken))
+            self._recent_flushes.add(ended - began, ended, len(taken))
             with burst():
                 for (key, flush), error in zip(taken, errors, strict=True):
                     self._do(self._node.on_flushed(key, flush, error, self._clock()))

@@ -26,6 +26,8 @@ WAITING = 1000
 """Most requests and messages for one node that wait while its link is being opened."""
 CONNECT_TIMEOUT_S = 2.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
+TRYING_S = 10.0
+"""A node to which no connection was tried for this many seconds does not count as unreachable."""
 PATIENCE = Patience(2.0, 2.0)
 """A server that is silent for this many seconds on an open link hangs, or its host is cut off: the link is closed."""
 
@@ -43,6 +45,10 @@ class _Peer:
     opening: bool = False
     trouble: str = ""
     """Text of the error with which the last attempt failed; "" once the link is open."""
+    failing_since: float | None = None
+    """When the first attempt failed since the link was open last; None: no attempt has failed since."""
+    failed_at: float = 0.0
+    """When the last attempt failed."""
     gone: bool = False
     """Whether the node has another address now, or none: events of this link are not reported any more."""
     waiting: deque[Callable[[Link | None], None]] = field(default_factory=deque)
@@ -116,6 +122,16 @@ class Peers:
     def patience_s(self) -> dict[NodeId, float]:
         """Return the seconds for which each node with an open link may be silent before its link is closed."""
         return {node: peer.link.patience_s for node, peer in self._peers.items() if peer.link is not None}
+
+    def unreachable_s(self) -> dict[NodeId, float]:
+        """Return for how many seconds the attempts to connect have failed, by node; only nodes with an attempt in the
+        last ``TRYING_S`` seconds that are not connected."""
+        now = trio.current_time()
+        return {
+            node: now - peer.failing_since
+            for node, peer in self._peers.items()
+            if peer.failing_since is not None and now - peer.failed_at <= TRYING_S
+        }
 
     def post(self, node: NodeId, message: Message) -> None:
         """Send a one-way message to a node, without waiting. The message waits for a link that is being opened;
@@ -198,7 +214,7 @@ class Peers:
                         raise Unreachable(f"{peer.url} is {link.peer.node}, not {peer.node}")
                     peer.link = link
                     peer.opening = False
-                    peer.trouble = ""
+                    peer.trouble, peer.failing_since = "", None
                     self._on_up(peer.node)
                     while peer.waiting:
                         peer.waiting.popleft()(link)
@@ -211,6 +227,9 @@ class Peers:
             if not peer.gone and peer.trouble != str(error):
                 peer.trouble = str(error)
                 self._on_trouble(peer.node, error)
+        peer.failed_at = trio.current_time()
+        if peer.failing_since is None:
+            peer.failing_since = peer.failed_at
         self._end(peer)
         return False
 

@@ -92,6 +92,9 @@ class Disk(Protocol):
     def free(self, path: str) -> int:
         """Return how many bytes may still be written to the file system that has this directory."""
 
+    def total(self, path: str) -> int:
+        """Return how many bytes the file system that has this directory holds, free or not."""
+
     def allocate(self, path: str, size: int) -> None:
         """Create a file that reserves ``size`` bytes of disk space until it is removed. Its content has no
         meaning."""
@@ -214,6 +217,10 @@ class RealDisk:
     def free(self, path: str) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def total(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
 
     def allocate(self, path: str, size: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import trio
 from tidelog.net.failure_detector import Patience
 from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.sansio.recent_sums import WINDOW_S
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Hello
 from tidelog_replica.effects import StartFlush, StartJob, Stop
 from tidelog_replica.shell import ReplicaShell
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 WORKERS = 3
 
@@ -66,6 +68,50 @@ async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert sorted(flushed) == list(range(WORKERS))
+
+
+async def test_a_flush_under_way_counts_when_it_takes_longer_than_those_of_late(autojump_clock: MockClock) -> None:
+    shell = make_shell(on_flushed=lambda *_: [])
+    go, began = threading.Event(), trio.Event()
+
+    def run() -> None:
+        trio.from_thread.run_sync(began.set)
+        assert go.wait(timeout=60)
+
+    assert shell.recent_flush_s() == 0.0, "there was none"
+    async with trio.open_nursery() as nursery:
+        autojump_clock.autojump_threshold = math.inf
+        nursery.start_soon(shell.run_flushes)
+        flush: Any = SimpleNamespace(run=run)
+        shell._do([StartFlush(TopicPartition("t", 0), flush)])
+        await began.wait()
+        autojump_clock.jump(3.0)
+        assert shell.recent_flush_s() == 3.0
+        go.set()
+        while not shell.counts.flushes.count:
+            await trio.lowlevel.checkpoint()
+        assert shell.recent_flush_s() == 3.0
+        autojump_clock.jump(2 * WINDOW_S)
+        assert shell.recent_flush_s() == 0.0
+        nursery.cancel_scope.cancel()
+
+
+async def test_time_in_which_the_timer_waits_although_it_is_due_is_late(autojump_clock: MockClock) -> None:
+    shell = make_shell(on_tick=lambda now: [])
+    shell.node.deadline = lambda: trio.current_time() + 0.5  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        autojump_clock.autojump_threshold = math.inf
+        nursery.start_soon(shell.run_timer)
+        for _ in range(4):
+            await wait_all_tasks_blocked()
+            autojump_clock.jump(2.0)  # 1.5 s after it was due
+        await wait_all_tasks_blocked()
+        assert shell.late_ratio() == 4 * 1.5 / WINDOW_S
+        for _ in range(200):
+            autojump_clock.jump(0.5)
+            await wait_all_tasks_blocked()
+        assert shell.late_ratio() == 0.0
+        nursery.cancel_scope.cancel()
 
 
 class _Job:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidelog.runtime.metrics import MetricsPage
-from tidelog.sansio.counters import Metric, Sample, metrics_of, samples
+from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
 
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.counters import DeliveryCounts, ReadCounts, RequestCounts, RouterCounts
@@ -41,6 +41,13 @@ TAIL_CACHE = Metric(
     "tidelog_gateway_tail_cache_bytes", "gauge", "bytes", "Newest batches of partitions, kept for their subscribers."
 )
 LINKS = Metric("tidelog_gateway_replica_links", "gauge", "connections", "Replica servers that it is connected to.")
+UNREACHABLE = Metric(
+    "tidelog_gateway_server_unreachable_seconds",
+    "gauge",
+    "seconds",
+    "For how long this gateway has tried to connect to a replica server without success; absent: it is connected.",
+    ("server",),
+)
 INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft entry whose metadata it has.")
 
 METRICS = (
@@ -54,7 +61,7 @@ METRICS = (
     *metrics_of(DeliveryCounts, "reads"),
     TAIL_CACHE,
     *metrics_of(DeliveryCounts, "deliveries", "ended"),
-    *(LINKS, INDEX),
+    *(LINKS, UNREACHABLE, INDEX),
 )
 
 
@@ -79,6 +86,7 @@ def _collect(shell: GatewayShell) -> Iterator[Sample]:
     yield LONG_POLLS, (), shell.reads.window.waits
     yield TAIL_CACHE, (), shell.subscriptions.tails.bytes
     yield LINKS, (), sum(shell.peers.is_up(node) for node in shell.cluster.servers)
+    yield from by_label(UNREACHABLE, shell.peers.unreachable_s())
     yield INDEX, (), shell.cluster.image.index
 
 

@@ -77,6 +77,8 @@ class DiskSpace:
     def __init__(self, context: NodeContext) -> None:
         self.free_bytes = 0
         """Free bytes of the disk at the last check; 0 before the first one."""
+        self.size_bytes = 0
+        """Size of the disk at the last check; 0 before the first one."""
         self._disk = context.disk
         self._directory = context.directory
         self._path = f"{context.directory}/{NAME}"
@@ -150,7 +152,7 @@ class DiskSpace:
         appends."""
         counts = self._effects.counts
         self._appended = counts.produced_bytes + counts.replicated_bytes
-        self.free_bytes = self._disk.free(self._directory)
+        self.free_bytes, self.size_bytes = self._disk.free(self._directory), self._disk.total(self._directory)
         if self.free_bytes < self._reserve_bytes:
             self._become_full()
 

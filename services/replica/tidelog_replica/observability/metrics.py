@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from tidelog.runtime.log_events import REPLICA, counted
 from tidelog.runtime.metrics import MetricsPage
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
+from tidelog.sansio.recent_sums import WINDOW_S
 from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.counters import FlushCounts, ReplicaCounts
@@ -85,6 +86,20 @@ UNDER_MINIMUM = Metric(
     "Partitions led here that refuse batches with acks 'all', since too few replicas are in sync.",
 )
 WAITING_FLUSHES = Metric("tidelog_replica_waiting_flushes", "gauge", "logs", "Logs that wait to be synced.")
+RECENT_FLUSH = Metric(
+    "tidelog_replica_recent_flush_seconds",
+    "gauge",
+    "seconds",
+    f"How long the syncs of the last {WINDOW_S:.0f} seconds took on average; one under way counts if it has taken"
+    " longer. 0: there was none.",
+)
+LATE = Metric(
+    "tidelog_replica_late_ratio",
+    "gauge",
+    "ratio",
+    f"Share of the last {WINDOW_S:.0f} seconds in which work of the server was due and had to wait, because the"
+    " process did not run or was busy.",
+)
 SEGMENTS = Metric("tidelog_replica_segments", "gauge", "segments", "Segments of all logs on the disk.")
 LOG_BYTES = Metric("tidelog_replica_log_bytes", "gauge", "bytes", "Size of all segments, without indexes.")
 TRANSACTIONS = Metric(
@@ -128,6 +143,9 @@ WAIT_SHARE = Metric(
 )
 FREE_BYTES = Metric(
     "tidelog_replica_disk_free_bytes", "gauge", "bytes", "Free space on the disk of the data; 0 without a reserve."
+)
+DISK_BYTES = Metric(
+    "tidelog_replica_disk_size_bytes", "gauge", "bytes", "Size of the disk of the data; 0 without a reserve."
 )
 FULL = Metric("tidelog_replica_disk_full", "gauge", "boolean", "1: the disk is full, and no records are taken.")
 OPEN_FILES = Metric("tidelog_replica_open_files", "gauge", "files", "Descriptors that the logs hold.")
@@ -177,6 +195,14 @@ PATIENCE = Metric(
     " how fast that server has answered.",
     ("peer",),
 )
+UNREACHABLE = Metric(
+    "tidelog_replica_peer_unreachable_seconds",
+    "gauge",
+    "seconds",
+    "For how long this server has tried to connect to another replica server without success; absent: it does not"
+    " try, or is connected. tidelog_replica_connections of the role replica shows who reaches this server.",
+    ("peer",),
+)
 EVENTS = Metric("tidelog_replica_events", "counter", "events", "Lines of its log, by event.", ("event",))
 
 METRICS = (
@@ -187,13 +213,14 @@ METRICS = (
     *(REPLICAS, ISR_SIZES, UNDER_REPLICATED, UNDER_MINIMUM),
     *metrics_of(ReplicaCounts, "produced_batches", "read_bytes"),
     *metrics_of(FlushCounts),
-    *(WAITING_FLUSHES, PATIENCE, SEGMENTS, LOG_BYTES, OPEN_FILES),
+    *(RECENT_FLUSH, WAITING_FLUSHES, LATE, PATIENCE, UNREACHABLE, SEGMENTS, LOG_BYTES, OPEN_FILES),
     *(TRANSACTIONS, OLDEST_TRANSACTION, STREAMS),
     *metrics_of(ReplicaCounts, "ended_transactions"),
     STABLE_AGE,
     *(WAIT_BYTES, WAIT_SHARE),
     *metrics_of(ReplicaCounts, "retention_unread_records"),
-    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, DIFFERING, REGISTERED, LAPSED, UNCONFIRMED),
+    *(FREE_BYTES, DISK_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, DIFFERING),
+    *(REGISTERED, LAPSED, UNCONFIRMED),
     *(CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
@@ -217,7 +244,9 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield from samples(counts)
     yield from samples(shell.counts)
     yield CATCHING_UP, (), len(assignment.catching_up)
+    yield RECENT_FLUSH, (), shell.recent_flush_s()
     yield WAITING_FLUSHES, (), shell.flushes_waiting
+    yield LATE, (), shell.late_ratio()
     if files is not None:
         yield OPEN_FILES, (), files.opened
     ages = node.transactions.ages()
@@ -226,6 +255,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield STREAMS, (), sum(len(core.streams) for core in node.streams.cores)
     yield from _wait_samples(node)
     yield FREE_BYTES, (), node.disk_space.free_bytes
+    yield DISK_BYTES, (), node.disk_space.size_bytes
     yield FULL, (), node.disk_space.is_full
     yield REPAIRING, (), len(assignment.log_repairer)
     yield QUARANTINED, (), shell.log.counts.get("segment_quarantined", 0)
@@ -235,6 +265,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield LAPSED, (), node.leadership.lapsed_s(shell.now())
     yield UNCONFIRMED, (), node.leadership.refused(shell.now())
     yield from by_label(PATIENCE, shell.peers.patience_s())
+    yield from by_label(UNREACHABLE, shell.peers.unreachable_s())
     for peer, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
         yield CONNECTIONS, peer, count
     yield from by_label(EVENTS, counted(REPLICA, shell.log.counts))

@@ -315,6 +315,10 @@ class OpenFiles:
         """Return how many bytes may still be written to the file system that holds ``path``. Raises ``OSError``."""
         return self._disk.free(path)
 
+    def total(self, path: str) -> int:
+        """Return how many bytes the file system that holds ``path`` has, free or not. Raises ``OSError``."""
+        return self._disk.total(path)
+
     def allocate(self, path: str, size: int) -> None:
         """Create a file of ``size`` bytes at ``path`` that takes its disk space at once. Raises ``OSError``."""
         self._disk.allocate(path, size)

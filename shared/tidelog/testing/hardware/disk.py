@@ -238,6 +238,10 @@ class SimDisk:
         used = sum(len(inode.content) for inode in self._names.values()) if self.capacity < 1 << 40 else 0
         return 0 if self.full else max(0, self.capacity - used - held)
 
+    def total(self, path: str) -> int:
+        """Return the size of the whole disk; see ``Disk``."""
+        return self.capacity
+
     def allocate(self, path: str, size: int) -> None:
         """Make a file that takes disk space; see ``Disk``."""
         self.open(path, create=True).close()

@@ -12,7 +12,7 @@ from support.link_peers import MemoryTransport, rest
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.net.controller_link import ANSWER_TIMEOUT_S, CHECK_S, ControllerLink
 from tidelog.net.link import PROTOCOL_VERSION, Handler, Link, serve_links
-from tidelog.net.peers import Peers
+from tidelog.net.peers import TRYING_S, Peers
 from tidelog.net.transport import Connection, Transport
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import (
@@ -223,6 +223,30 @@ async def test_a_kept_link_comes_back() -> None:
         links[0].close()
         await watcher.wait("up", "r1", 2)
         assert watcher.told == [("up", "r1"), ("down", "r1"), ("up", "r1")]
+
+
+async def test_a_node_to_which_no_connection_succeeds_is_unreachable_for_as_long() -> None:
+    async with peers(keep=True) as (one, watcher, nursery):
+        one.set_addresses({"r1": "ws://127.0.0.1:1"})
+        assert one.unreachable_s() == {}, "nothing was tried yet"
+        await watcher.wait("down", "r1", 3)
+        began = one.unreachable_s()["r1"]
+        assert began > 0
+        await watcher.wait("down", "r1", 6)
+        assert one.unreachable_s()["r1"] > began
+        one.set_addresses({"r1": await nursery.start(serve, "r1", done, [])})
+        await watcher.wait("up", "r1")
+        assert one.unreachable_s() == {}
+
+
+async def test_a_node_that_nobody_tries_to_reach_any_more_is_not_unreachable(autojump_clock: MockClock) -> None:
+    async with peers(keep=False) as (one, _, _nursery):
+        one.set_addresses({"r1": NOWHERE})
+        assert isinstance(await ask(one, "r1"), Unreachable)
+        await trio.sleep(TRYING_S / 2)
+        assert list(one.unreachable_s()) == ["r1"]
+        await trio.sleep(TRYING_S)
+        assert one.unreachable_s() == {}
 
 
 async def test_a_node_that_moved_is_down_before_it_is_up_again() -> None:

@@ -376,6 +376,10 @@ class EncryptedDisk:
         """Return how many bytes may still be written to the file system that holds ``path``. Raises ``OSError``."""
         return self.below.free(path)
 
+    def total(self, path: str) -> int:
+        """Return how many bytes the file system that holds ``path`` has, free or not. Raises ``OSError``."""
+        return self.below.total(path)
+
     def allocate(self, path: str, size: int) -> None:
         """Create a file at ``path`` that reserves ``size`` bytes of the disk until it is deleted. Raises
         ``OSError``."""
