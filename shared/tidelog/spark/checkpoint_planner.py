@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from socket import gethostname
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from tidelog.client.core.query_note import QueryNote
 from tidelog.errors import TidelogError
 from tidelog.spark.errors import SourceError, translated, translated_errors
 from tidelog.spark.options import ReadOptions
@@ -43,6 +46,8 @@ WAIT_S = 0.5
 once."""
 LOOK_S = 0.1
 """Seconds between two checks for new records."""
+COMMITS = 5
+"""Number of latest batches by whose times others are told how often the query commits."""
 
 log = logging.getLogger("tidelog.spark")
 
@@ -60,6 +65,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """With ``Trigger.AvailableNow``: the position at which the query ends in each partition; None with any other
         trigger."""
         self._reported: CheckpointOffset | None = None
+        self._report_times: deque[float] = deque(maxlen=COMMITS)
+        """When the latest batches ended, whether there was a position to commit or not, in seconds of the monotonic
+        clock."""
         self._seen: tuple[CheckpointOffset, Sequence[PartitionExtent]] = (CheckpointOffset(), ())
         self._lost: Counter[Key] = Counter()
         self._planned_at = float("-inf")
@@ -273,14 +281,20 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def _report(self, checkpoint: CheckpointOffset) -> None:
         """Commit the positions of ``checkpoint`` to the consumer group that ``groupId`` names, unless the last commit
-        had the same positions. Does nothing without ``groupId``. A failure that can be retried is only logged, and
-        the next call tries again; any other failure raises ``TIDELOG_GROUP``."""
-        if not self.options.group or (self._reported is not None and self._reported.at == checkpoint.at):
+        had the same positions. The ``QueryNote`` with them says how often this query comes here. Does nothing without
+        ``groupId``. A failure that can be retried is only logged, and the next call tries again; any other failure
+        raises ``TIDELOG_GROUP``."""
+        if not self.options.group:
             return
+        self._report_times.append(monotonic())
+        if self._reported is not None and self._reported.at == checkpoint.at:
+            return
+        every_s = max((after - before for before, after in pairwise(self._report_times)), default=0.0)
+        note = QueryNote(gethostname(), every_s).to_metadata()
         try:
             for topic in sorted({key.topic for key in checkpoint.at}):
                 positions = {key.partition: at for key, at in checkpoint.at.items() if key.topic == topic}
-                self._log.groups.reset(self.options.group, topic, positions)
+                self._log.groups.reset(self.options.group, topic, positions, metadata=note)
         except TidelogError as error:
             if not error.retriable:
                 raise SourceError(

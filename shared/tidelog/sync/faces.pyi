@@ -336,9 +336,10 @@ class GroupAdmin(Face):
         """Return the group's committed positions in these partitions of a topic, with the times of their commits;
         partitions without a position are left out."""
 
-    def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
-        """Set the committed positions of a group in these partitions of a topic; its other positions stay. Raises
-        ``GROUP_NOT_EMPTY`` while the group has members, ``UNKNOWN_TOPIC``, ``INVALID_GROUP``."""
+    def reset(self, group: str, topic: str, positions: Mapping[int, Position | int], *, metadata: str = "") -> None:
+        """Set the committed positions of a group in these partitions of a topic, each with the text ``metadata``; its
+        other positions stay. Raises ``GROUP_NOT_EMPTY`` while the group has members, ``UNKNOWN_TOPIC``,
+        ``INVALID_GROUP``."""
 
     def delete(self, group: str) -> None:
         """Delete a group and its positions. Raises ``UNKNOWN_GROUP``, and ``GROUP_NOT_EMPTY`` while it has

@@ -45,6 +45,8 @@ class GroupProgress:
     """The member that owns the partition (its instance name if it is static); "" if no member does."""
     committed_ms: int = -1
     """Time of the commit, in milliseconds since 1970; -1 without a position."""
+    metadata: str = ""
+    """Text that the committer has left with the position."""
 
     @property
     def lag(self) -> int:
@@ -92,6 +94,7 @@ class GroupAdmin:
                 ends.get(key, -1),
                 holders.get(key, ""),
                 at.committed_ms if at is not None else -1,
+                at.metadata if at is not None else "",
             )
             for key in keys
             for at in [found.get(key)]
@@ -114,15 +117,18 @@ class GroupAdmin:
         share = TopicShare(topic.topic_id, tuple(sorted(partitions)))
         return (await self._connection.ask(FetchOffsets(group, (share,)), FetchOffsetsAnswer)).positions
 
-    async def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
-        """Set the committed positions of a group in these partitions of a topic; its other positions stay. Raises
-        ``GROUP_NOT_EMPTY`` while the group has members, ``UNKNOWN_TOPIC``, ``INVALID_GROUP``."""
+    async def reset(
+        self, group: str, topic: str, positions: Mapping[int, Position | int], *, metadata: str = ""
+    ) -> None:
+        """Set the committed positions of a group in these partitions of a topic, each with the text ``metadata``; its
+        other positions stay. Raises ``GROUP_NOT_EMPTY`` while the group has members, ``UNKNOWN_TOPIC``,
+        ``INVALID_GROUP``."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, positions)
         parts = tuple(
-            GroupPosition(found.topic_id, p, at, -1)
+            GroupPosition(found.topic_id, p, at, -1, metadata)
             if isinstance(at, int)
-            else GroupPosition(found.topic_id, p, at.offset, at.leader_epoch)
+            else GroupPosition(found.topic_id, p, at.offset, at.leader_epoch, metadata)
             for p, at in sorted(positions.items())
         )
         await self._connection.ask(CommitOffsets(group, parts), Done)

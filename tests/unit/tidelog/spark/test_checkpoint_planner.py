@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ti
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tidelog.batch.format import read_header
+from tidelog.client.core.query_note import QueryNote
 from tidelog.spark import checkpoint_planner as stream
 from tidelog.spark.checkpoint_planner import TidelogStreamReader
 from tidelog.spark.errors import SourceError
@@ -222,6 +224,27 @@ def test_the_group_knows_what_is_done_and_where_a_new_query_goes_on() -> None:
         source.stop()
         fill(url, 10, 2)
         assert upto(reader(url, groupId="g").initialOffset()) == {0: (4, 10), 1: (4, 10)}
+
+
+def test_a_commit_says_where_the_query_runs_and_how_often_it_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(stream, "monotonic", lambda: now)
+    with served(2) as (cluster, url):
+
+        def note() -> QueryNote | None:
+            (metadata,) = {at.metadata for at in cluster.group.positions.values()}
+            return QueryNote.from_metadata(metadata)
+
+        source = reader(url, groupId="g")
+        start = source.initialOffset()
+        assert note() == QueryNote(gethostname(), 0.0), "there was no batch before"
+        fill(url, 10, 2)
+        now += 3
+        end = step(source, start)
+        now += 2
+        step(source, end)
+        assert note() == QueryNote(gethostname(), 3.0), "the longer wait of two"
+        source.stop()
 
 
 def test_a_group_that_others_use_is_refused() -> None:
