@@ -195,6 +195,66 @@ ALERTS = (
         "Acks wait for them. Find what else uses the disk, or what ails it.",
     ),
     Alert(
+        "TidelogServerStarved",
+        "tidelog_replica_late_ratio > 0.5",
+        "2m",
+        "warning",
+        "{{ $labels.instance }} has to wait for its machine {{ $value | humanizePercentage }} of the time",
+        "Acks of its partitions wait with it. Look at what takes the CPU of its machine, whether it swaps, and the"
+        " limits of its container.",
+    ),
+    Alert(
+        "TidelogServerUnreachable",
+        "max by (instance, peer) (tidelog_replica_peer_unreachable_seconds) > 30",
+        "1m",
+        "warning",
+        "{{ $labels.instance }} has not reached {{ $labels.peer }} for {{ $value | humanizeDuration }}",
+        "If {{ $labels.peer }} runs, the network between them is cut. 'tidelog doctor' says in which direction.",
+    ),
+    Alert(
+        "TidelogGatewayCutOff",
+        "max by (instance, server) (tidelog_gateway_server_unreachable_seconds) > 30",
+        "1m",
+        "warning",
+        "{{ $labels.instance }} has not reached {{ $labels.server }} for {{ $value | humanizeDuration }}",
+        "Its clients cannot use what {{ $labels.server }} leads. If that server runs, look at the network from the"
+        " gateway to it.",
+    ),
+    Alert(
+        "TidelogClockOff",
+        "abs(tidelog_wall_clock_seconds - timestamp(tidelog_wall_clock_seconds)) > 10",
+        "5m",
+        "warning",
+        "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} away from Prometheus'",
+        "Timestamps, tokens and retention go by it. Have its machine keep time (chrony). If all are off, it is the"
+        " clock of Prometheus.",
+    ),
+    Alert(
+        "TidelogVersionsMixed",
+        "count(count by (version) (tidelog_build_info)) > 1",
+        "24h",
+        "warning",
+        "{{ $value }} versions have run side by side for a day",
+        "Finish the upgrade: 'tidelog doctor' names the processes, docs/upgrade.md has the order.",
+    ),
+    Alert(
+        "TidelogPipelineFailed",
+        "tidelog_pipeline_output_failed == 1",
+        "0m",
+        "critical",
+        "Output {{ $labels.output }} of a pipeline has given up",
+        "Its log and /healthz have the error. docs/spark-operations.md says which errors end an output.",
+    ),
+    Alert(
+        "TidelogPipelineDown",
+        "max_over_time(tidelog_pipeline_output_up[10m]) == 0 or tidelog_pipeline_quiet_seconds > 600",
+        "0m",
+        "warning",
+        "Output {{ $labels.output }} of a pipeline has not worked for ten minutes",
+        "Its query waits for its next try, or hangs: see its log. Alert on 'up == 0' of the pipeline, too: one that"
+        " has ended shows nothing. 'tidelog doctor' names a query with a consumer group that has died.",
+    ),
+    Alert(
         "TidelogFollowerLags",
         "max by (follower) (tidelog_replication_lag_seconds) > 30",
         "5m",

@@ -20,6 +20,12 @@ class ClusterPlan:
     links: bool = False
     """Whether TCP proxies stand between the processes, so that links can be cut (``stage.links``)."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    hardware: bool = False
+    """Whether clocks and syncs of the processes can be set (``hardware.py``), which takes a C compiler."""
+    disk_mib: int = 0
+    """Size of the disk of each replica server, which takes root to mount; 0: they share the disk of the folder."""
+    earlier: bool = False
+    """Whether all processes begin as those of an earlier release, so that they can be upgraded."""
 
     def joined(self, other: ClusterPlan) -> ClusterPlan:
         """Return a plan of a cluster in which both incidents can be planted."""
@@ -33,6 +39,9 @@ class ClusterPlan:
             self.tls or other.tls,
             self.links or other.links,
             texts,
+            self.hardware or other.hardware,
+            max(self.disk_mib, other.disk_mib),
+            self.earlier or other.earlier,
         )
 
 

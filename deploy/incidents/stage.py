@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import tidelog
 import trio
 from chaos.cluster.proxies import INSIDE, ProxyLinks
+from incidents import hardware, releases
 from incidents.load import Load
 from tidelog.cli.local.local_cluster import HOST, LocalCluster, Process, free_base_port
 from tidelog.client.log import Log
@@ -54,8 +55,13 @@ session_min_ms = 1000
 GUARD = """
 import pathlib, sys
 sys.stdin.read()  # ends with the process that holds the other end
+import subprocess
 from tidelog.cli.local.local_cluster import LocalCluster
-LocalCluster.load(pathlib.Path(sys.argv[1])).stop()
+folder = pathlib.Path(sys.argv[1])
+LocalCluster.load(folder).stop()
+for data in folder.glob("*/data"):
+    if data.is_mount():
+        subprocess.run(["umount", data])
 """
 
 
@@ -63,6 +69,10 @@ class IncidentCluster(LocalCluster):
     """A local cluster with the settings of a plan."""
 
     plan: ClusterPlan
+    libraries = ""
+    """The value of ``LD_PRELOAD`` with which processes start; "" without a plan for that."""
+    upgraded: frozenset[str] = frozenset()
+    """Ids of the processes that run the present release, if the plan begins with an earlier one."""
 
     @classmethod
     def make(cls, folder: Path, plan: ClusterPlan) -> IncidentCluster:
@@ -87,6 +97,32 @@ class IncidentCluster(LocalCluster):
     def data(self, node: str) -> Path:
         """Return the data directory of a process."""
         return self.folder / node / "data"
+
+    def prepare(self) -> None:
+        """Build what the plan needs below the processes. Call it before ``start``, and ``clear`` after ``stop``."""
+        if self.plan.hardware:
+            self.libraries = hardware.build(self.folder)
+            for process in self.processes:
+                hardware.prepare(self.folder / process.id)
+        if self.plan.earlier:
+            releases.make_earlier(self.folder)
+        if self.plan.disk_mib:
+            for process in self.of_role("replica"):
+                hardware.mount_disk(self.data(process.id), self.plan.disk_mib)
+
+    def clear(self) -> None:
+        """Unmount the disks that ``prepare`` has mounted."""
+        for process in self.of_role("replica"):
+            hardware.unmount_disk(self.data(process.id))
+
+    def command_prefix(self, process: Process) -> list[str]:
+        """Return the command line that starts a process on its hardware and in its release, as the plan says."""
+        variables: dict[str, str] = {}
+        if self.libraries:
+            variables |= hardware.variables(self.libraries, self.folder / process.id)
+        if self.plan.earlier and process.id not in self.upgraded:
+            variables |= releases.variables(self.folder)
+        return ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
 
     def _config_lines(self, process: Process) -> Iterator[str]:
         own = _merged(self.plan.settings.get(process.role, ""), SETTINGS.get(process.role, ""))
@@ -142,6 +178,8 @@ class Stage:
     """What ``plant`` leaves for ``mend``, by a name with that of the incident, such as "flapping.scope"."""
     links: ProxyLinks | None = None
     """The links between processes, if the plan has them; its methods are called with ``do``."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the command ``tidelog``, beside those of this process: the machine of the user."""
 
     @property
     def topic(self) -> str:
@@ -200,7 +238,11 @@ class Stage:
         variables = {"TIDELOG_GATEWAY": ",".join(self.cluster.gateways()[:1])} | _tls_variables(self.cluster)
         with trio.fail_after(DOCTOR_S):
             return await trio.run_process(
-                command, env=os.environ | variables, capture_stdout=True, capture_stderr=True, check=False
+                command,
+                env=os.environ | variables | self.environment,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
             )
 
     async def metric(self, name: str) -> float:
@@ -218,6 +260,23 @@ class Stage:
                     float(line.split()[-1]) for line in page.splitlines() if line.split("{")[0].split(" ")[0] == name
                 ]
         return max(found)
+
+    def folder(self, node: str) -> Path:
+        """Return the folder of a process, with its configuration and its data."""
+        return self.cluster.folder / node
+
+    def servers(self) -> list[str]:
+        """Return the ids of all replica servers."""
+        return [process.id for process in self.cluster.of_role("replica")]
+
+    async def in_sync(self) -> None:
+        """Wait until every partition has a leader, and every replica is in sync."""
+
+        async def whole() -> bool:
+            partitions = [one for topic in (await self.status()).topics for one in topic.partitions]
+            return all(one.leader and len(one.isr) == len(one.replicas) for one in partitions)
+
+        await self.until(whole, "all replicas are in sync")
 
     # --- doing -------------------------------------------------------------------------------------------
 
@@ -291,6 +350,7 @@ async def staged(plan: ClusterPlan, seed: int, folder: Path) -> AsyncIterator[St
     try:
         if links:
             proxies.enter_context(links.serving())
+        await trio.to_thread.run_sync(cluster.prepare)
         await trio.to_thread.run_sync(cluster.start)
         await cluster.wait_ready()
         async with connect(cluster) as log, trio.open_nursery() as nursery:
@@ -307,6 +367,7 @@ async def staged(plan: ClusterPlan, seed: int, folder: Path) -> AsyncIterator[St
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(cluster.stop)
+            await trio.to_thread.run_sync(cluster.clear)
             proxies.close()
             guard.kill()
             await trio.to_thread.run_sync(guard.communicate)

@@ -36,7 +36,14 @@ FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogr
 BUILD = Metric(
     "tidelog_build_info", "gauge", "boolean", "1, with the version of the program that runs.", ("version",)
 )
-COMMON = (BUILD,)
+CLOCK = Metric(
+    "tidelog_wall_clock_seconds",
+    "gauge",
+    "seconds",
+    "The clock of this machine when the page was made, in seconds since 1970. Another machine's time of the scrape"
+    " shows how far it is off.",
+)
+COMMON = (BUILD, CLOCK)
 """Metrics that are on the page of every service."""
 
 
@@ -102,12 +109,18 @@ class MetricsPage(Collector):
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics of the table and the build information, with their present values, as objects of the
+        """Yield the metrics of the table and those of every service, with their present values, as objects of the
         Prometheus library, which calls this for each page."""
         families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
-        for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self.samples()):
+        for metric, labels, value in chain(_common(), self.samples()):
             _add(families[metric], labels, value)
         yield from families.values()
+
+
+def _common() -> Iterator[Sample]:
+    """Yield the samples of the metrics of every service."""
+    yield BUILD, (VERSION,), 1.0
+    yield CLOCK, (), time.time_ns() / 1e9
 
 
 def _family(metric: Metric) -> Family:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tidelog.runtime.metrics import COMMON
 from tidelog.sansio.counters import Metric
+from tidelog.spark.pipelines.status import status_pages
 from tidelog_controller.observability import metrics as controller
 from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import metrics as replica
@@ -35,7 +36,7 @@ def samples(metric: Metric) -> dict[str, set[str]]:
 
 
 SHOWN = {name: set(ANYWHERE) for name in OWN}
-for table in (COMMON, controller.METRICS, replica.METRICS, gateway.METRICS):
+for table in (COMMON, controller.METRICS, replica.METRICS, gateway.METRICS, status_pages.METRICS):
     for metric in table:
         SHOWN |= samples(metric)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReader
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_names, kept_in
 from tidelog.cli.explain.sentences import LOSSES
+from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run
 from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
 from tidelog.cli.progress import Bar, shown
@@ -170,7 +172,7 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
     reports = await _ask_servers(log, name, view)
     features = await _features(log)
     live = any(not server.fenced for server in view.metadata.servers)
-    lags = await _lags(log, found) if live else {}
+    lags, overdue = await _groups(log, found, reports.cluster_time()) if live else ({}, ())
     histories = await _recent(log, view.metadata)
     waits = await _waits(log, reports, found) if live else ()
     awaited = await _awaited(log, view.metadata) if live else ()
@@ -207,6 +209,7 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
         kept_in(tuple(reports.pages.values())),
         reports.pages,
         _controllers_clock(view.quorum, reports.clocks),
+        overdue,
     )
 
 
@@ -278,6 +281,11 @@ class _Reports:
     pages: dict[str, str] = field(default_factory=dict)
     """The metrics as they came, by name."""
 
+    def cluster_time(self) -> float:
+        """Return the time of most clocks of the cluster, in seconds since 1970; that of this machine if no process
+        has told its time."""
+        return time.time_ns() / 1e9 + (median(self.clocks.values()) if self.clocks else 0.0)
+
     async def ask(self, log: Log, node: str, name: str) -> None:
         """Ask the process ``node`` ("": the gateway) for its metrics, and add its report under ``name``; a process
         that does not answer is added to ``silent``. The answer takes time, so a clock counts as off only by what it
@@ -312,19 +320,25 @@ async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Report
     return reports
 
 
-async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
-    """Ask for at most ``MOST_GROUPS`` consumer groups, and return group -> (members, lag in records). If a request
-    fails, add a note to ``found`` and return what is known by then."""
+async def _groups(
+    log: Log, found: list[Finding], now: float
+) -> tuple[dict[str, tuple[int, int]], tuple[OverdueQuery, ...]]:
+    """Ask for at most ``MOST_GROUPS`` consumer groups, and return group -> (members, lag in records), and the
+    streaming queries that are overdue at ``now``, the time of the cluster's clocks. If a request fails, add a note to
+    ``found`` and return what is known by then."""
     lags: dict[str, tuple[int, int]] = {}
+    overdue: list[OverdueQuery] = []
     try:
         groups = await log.groups.list()
         for group in groups[:MOST_GROUPS]:
-            behind = [progress.lag for progress in await log.groups.progress(group.group)]
-            lags[group.group] = group.members, sum(lag for lag in behind if lag > 0)
+            progress = await log.groups.progress(group.group)
+            lags[group.group] = group.members, sum(one.lag for one in progress if one.lag > 0)
+            if not group.members:
+                overdue += await find_overdue(log, group.group, progress, now)
     except TidelogError as error:
         what = f"how far consumer groups are is not known: {error}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again."), "groups-unknown"))
-    return lags
+    return lags, tuple(overdue)
 
 
 async def _awaited(log: Log, metadata: MetadataAnswer) -> tuple[AwaitedGroup, ...]:

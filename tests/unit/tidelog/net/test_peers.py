@@ -243,9 +243,9 @@ async def test_a_node_that_nobody_tries_to_reach_any_more_is_not_unreachable(aut
     async with peers(keep=False) as (one, _, _nursery):
         one.set_addresses({"r1": NOWHERE})
         assert isinstance(await ask(one, "r1"), Unreachable)
-        await trio.sleep(TRYING_S / 2)
+        autojump_clock.jump(TRYING_S / 2)
         assert list(one.unreachable_s()) == ["r1"]
-        await trio.sleep(TRYING_S)
+        autojump_clock.jump(TRYING_S)
         assert one.unreachable_s() == {}
 
 

@@ -20,20 +20,28 @@ def examine_clocks(clocks: Mapping[str, float]) -> Iterator[Finding]:
     for node, ahead in sorted(clocks.items()):
         if abs(ahead - middle) > FAR_OFF_S:
             how = "ahead of" if ahead > middle else "behind"
-            what = f"the clock of {node} is {abs(ahead - middle):.0f} s {how} those of most others"
+            what = f"the clock of {node} is {_span(abs(ahead - middle))} {how} those of most others"
+            evidence = f"the clocks of {len(clocks)} processes were compared within a second"
             yield Finding(
                 WARNING,
                 what,
                 "Have its machine keep time (chrony): timestamps and retention go by it.",
                 "clock-off",
                 (node,),
+                evidence,
             )
     if abs(middle) > FAR_OFF_S:
         how = "behind" if middle > 0 else "ahead of"
-        what = f"the clock of this machine is {abs(middle):.0f} s {how} the cluster's"
+        what = f"the clock of this machine is {_span(abs(middle))} {how} the cluster's"
         yield Finding(
             NOTE,
             what,
             "Records that are produced here carry its timestamps, unless they bring their own.",
             "client-clock-off",
+            evidence=f"the clocks of {len(clocks)} processes agree, and differ from this one",
         )
+
+
+def _span(seconds: float) -> str:
+    """Return a number of seconds as text, in seconds or minutes."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} minutes"

@@ -10,6 +10,8 @@ from tidelog.cli.explain.findings.finding import Finding
 _NO_MAJORITY = ("controllers-without-majority", "controller-disks-needed")
 _LOST_SERVERS = ("replica-servers-all-down", "replica-server-down", "replica-server-drained")
 _UNSTEADY = ("server-restarting", "server-unsteady")
+_HELD_UP = ("disk-full", "disk-full-of-logs", "disk-full-of-other-files", "disk-slow", "server-starved")
+_CUT = ("network-cut-one-way", "network-cut", "network-cut-to-gateway")
 FOLLOWS: Mapping[str, Sequence[str]] = {
     "controllers-without-majority": ("controller-disks-needed",),
     "controller-disk-rolled-back": ("controller-disks-needed",),
@@ -18,19 +20,20 @@ FOLLOWS: Mapping[str, Sequence[str]] = {
     "server-session-lapsed": _NO_MAJORITY,
     "leadership-unconfirmed": (*_NO_MAJORITY, *_UNSTEADY, *_LOST_SERVERS),
     "replica-server-down": (*_UNSTEADY, "replica-servers-all-down"),
-    "partition-without-leader": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY),
-    "in-sync-below-minimum": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS),
+    "partition-without-leader": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY, *_HELD_UP, *_CUT),
+    "in-sync-below-minimum": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
     "replica-out-of-sync": (
-        "log-damaged",
-        *_UNSTEADY,
-        *_LOST_SERVERS,
-        "copies-differ",
-        "in-sync-below-minimum",
-        "partition-without-leader",
+        *("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
+        *("copies-differ", "in-sync-below-minimum", "partition-without-leader"),
     ),
+    "server-slow": (*_UNSTEADY, *_HELD_UP, *_CUT),
+    "disk-nearly-full": ("retention-not-set",),
     "learner-down": (*_UNSTEADY, *_LOST_SERVERS),
-    "leaders-uneven": (*_UNSTEADY, *_LOST_SERVERS),
-    "group-behind": ("batch-unreadable", "partition-without-leader", "partition-paused"),
+    "leaders-uneven": (*_UNSTEADY, *_LOST_SERVERS, *_HELD_UP),
+    "metrics-unknown": (*_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
+    "feature-level-behind": ("versions-mixed",),
+    "group-without-members": ("streaming-query-dead",),
+    "group-behind": ("streaming-query-dead", "batch-unreadable", "partition-without-leader", "partition-paused"),
     "transaction-end-uncommitted": ("in-sync-below-minimum", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY),
     "transaction-marker-not-taken": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
     "groups-unknown": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),

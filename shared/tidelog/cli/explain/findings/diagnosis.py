@@ -9,7 +9,9 @@ from tidelog.cli.explain.findings.copies import examine_copies, examine_damage, 
 from tidelog.cli.explain.findings.disks import examine_growth
 from tidelog.cli.explain.findings.finding import Finding, in_order
 from tidelog.cli.explain.findings.groups import examine_groups, examine_retention_waits
+from tidelog.cli.explain.findings.network import examine_network
 from tidelog.cli.explain.findings.partitions import examine_partitions
+from tidelog.cli.explain.findings.pipelines import examine_queries
 from tidelog.cli.explain.findings.security import examine_heirs
 from tidelog.cli.explain.findings.servers import examine_balance, examine_limits, examine_servers
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
@@ -29,8 +31,9 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
     ]
     found += [
         *examine_unsteady(view),
+        *examine_network(view),
         *examine_growth(view),
-        *examine_limits(view.limits),
+        *examine_limits(view.limits, metadata),
         *examine_unreadable(view),
         *examine_damage(view),
         *examine_copies(view),
@@ -40,6 +43,7 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
         *examine_heirs(view.heirs),
         *examine_balance(metadata),
         *examine_groups(view.lags),
+        *examine_queries(view.overdue),
         *examine_retention_waits(view),
     ]
     found += [examine_wait(one) for one in view.waits]

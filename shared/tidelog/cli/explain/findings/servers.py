@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tidelog.cli.explain.findings.disks import examine_disk
+from tidelog.cli.explain.findings.disks import examine_disk, examine_starved
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
 from tidelog.wire.messages import MetadataAnswer, ServerInfo
 
@@ -40,6 +40,7 @@ def examine_servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str,
             )
         if not server.fenced and server.node in metrics:
             yield from examine_disk(server, metrics[server.node])
+            yield from examine_starved(server, metrics[server.node])
             yield from _session(server, metrics[server.node])
 
 
@@ -60,10 +61,12 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
         yield Finding(WARNING, what, step, "server-session-lapsed", (server.node,))
 
 
-def examine_limits(limits: Mapping[str, float]) -> Iterator[Finding]:
+def examine_limits(limits: Mapping[str, float], metadata: MetadataAnswer) -> Iterator[Finding]:
     """Yield a finding for each slow server to which the gateway limits the bytes per second. ``limits`` is server ->
-    limit."""
+    limit. The finding is also about the replicas for which the acks of that server wait."""
     for server, rate in sorted(limits.items()):
+        partitions = [one for topic in metadata.topics for one in topic.partitions if one.leader == server]
+        about = (server, *sorted({node for one in partitions for node in one.isr} - {server}))
         what = (
             f"{server} is slow: the gateway sends it {rate / (1 << 20):.1f} MiB/s at most,"
             " and asks producers to pause"
@@ -72,7 +75,7 @@ def examine_limits(limits: Mapping[str, float]) -> Iterator[Finding]:
             f"Look at the disk and the CPU of {server}, and at the followers of its partitions;"
             " docs/operations.md, A server that is slow, says more."
         )
-        yield Finding(WARNING, what, step, "server-slow", (server,))
+        yield Finding(WARNING, what, step, "server-slow", about)
 
 
 def examine_balance(metadata: MetadataAnswer) -> Iterator[Finding]:

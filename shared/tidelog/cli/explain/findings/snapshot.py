@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tidelog.cli.explain.disk_growth import Growth
 from tidelog.cli.explain.histories import Histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, KeptForGroup
+from tidelog.cli.explain.streaming_queries import OverdueQuery
 from tidelog.wire.messages import (
     DifferingCopies,
     FeaturesAnswer,
@@ -69,3 +70,5 @@ class ClusterSnapshot:
     now_ms: int = 0
     """Time of the snapshot by the clock of the active controller, which the times in ``histories`` are of, in
     milliseconds; 0: not known."""
+    overdue: tuple[OverdueQuery, ...] = ()
+    """Streaming queries that have committed nothing although records wait for them."""

@@ -11,13 +11,15 @@ from tidelog.wire.messages import FeaturesAnswer
 def examine_versions(versions: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a finding if processes run different versions. ``versions`` is process -> version."""
     if len(set(versions.values())) > 1:
-        named = ", ".join(f"{node} {version}" for node, version in sorted(versions.items()))
-        yield Finding(
-            NOTE,
-            f"several versions run: {named}",
-            "Finish the upgrade: restart the older ones, one by one.",
-            "versions-mixed",
+        most = max(sorted(set(versions.values())), key=lambda one: list(versions.values()).count(one))
+        odd = sorted(node for node, version in versions.items() if version != most)
+        named = ", ".join(f"{node} runs {versions[node]}" for node in odd)
+        what = f"several versions run: {named}, the others {most}"
+        step = (
+            f"Finish the upgrade: restart {', '.join(odd)} with {most}, or all others with the newer one, one by one."
         )
+        evidence = ", ".join(f"{node} {version}" for node, version in sorted(versions.items()))
+        yield Finding(NOTE, what, step, "versions-mixed", tuple(odd), evidence)
 
 
 def examine_levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
@@ -33,7 +35,12 @@ def examine_levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
             f"of an earlier release, which understands feature level {oldest} and not {newest}: {', '.join(behind)}"
         )
         yield Finding(
-            NOTE, what, "Finish the upgrade: docs/upgrade.md has the order.", "feature-level-behind", tuple(behind)
+            NOTE,
+            what,
+            "Finish the upgrade: docs/upgrade.md has the order.",
+            "feature-level-behind",
+            tuple(behind),
+            ", ".join(f"{one.node} understands {one.level_max}" for one in known),
         )
     elif newest > features.level:
         what = f"the cluster is at feature level {features.level}, and all its processes understand {newest}"
@@ -42,4 +49,5 @@ def examine_levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
             what,
             "'tidelog features raise' ends the upgrade, for good: docs/upgrade.md.",
             "feature-level-not-raised",
+            evidence=", ".join(f"{one.node} understands {one.level_max}" for one in known),
         )

@@ -134,7 +134,12 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
             "tidelog acls drop-inherited",
         ),
         (with_levels(1, r1=2, r2=2, r3=0), NOTE, "at feature level 1, and all its processes understand 2", "raise"),
-        (replace(view(), versions={"r1": "1.0", "r2": "1.1"}), NOTE, "versions run: r1 1.0, r2 1.1", "upgrade"),
+        (
+            replace(view(), versions={"r1": "1.0", "r2": "1.1"}),
+            NOTE,
+            "versions run: r2 runs 1.1, the others 1.0",
+            "upgrade",
+        ),
         (replace(view(), clocks={"r1": 0.1, "r2": 0.0, "c1": -9.0}), WARNING, "c1 is 9 s behind those", "keep time"),
         (replace(view(), clocks={"r1": 5.0, "r2": 5.1, "c1": 5.2}), NOTE, "machine is 5 s behind", "timestamps"),
         (
