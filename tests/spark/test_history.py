@@ -101,9 +101,32 @@ def test_records_that_the_log_has_deleted_come_from_the_table_and_each_once(
 
         with pytest.raises(Exception, match=r"\[TIDELOG_HISTORY\] the table is not known to have every record"):
             read(f"manifest:{tmp_path}/some").count()
-        stream = spark.readStream.format("tidelog").options(subscribe="sales", history=f"manifest:{tmp_path}/files")
-        with pytest.raises(Exception, match=r"\[TIDELOG_OPTION\] history is for batch reads"):
-            stream.load().writeStream.format("noop").start().processAllAvailable()
+        source = spark.readStream.format("tidelog").options(gateway=cluster.url, subscribe="sales")
+        stream = source.options(history=f"manifest:{tmp_path}/files", maxOffsetsPerTrigger="70").load()
+        sizes: list[int] = []
+        got: list[tuple[int, int, bytes]] = []
+
+        def take(batch: Any, number: int) -> None:
+            rows = [(row.partition, row.offset, bytes(row.value)) for row in batch.collect()]
+            if number == 2 and len(sizes) == 2:
+                sizes.append(0)
+                assert open_table(TableAddress("parquet", f"{tmp_path}/files")).compact(1 << 30).added <= 1
+                raise RuntimeError("the driver is lost")
+            sizes.append(len(rows))
+            got.extend(rows)
+
+        def follow() -> Any:
+            writing = stream.writeStream.foreachBatch(take).option("checkpointLocation", f"{tmp_path}/followed")
+            return writing.trigger(availableNow=True).start()
+
+        with pytest.raises(Exception, match="the driver is lost"):
+            follow().awaitTermination()
+        follow().awaitTermination()
+        assert sorted(got) == [(n % 2, n // 2, b"%d" % n) for n in sorted(range(500), key=lambda n: (n % 2, n))]
+        produce(client, range(500, 540))
+        follow().awaitTermination()
+        assert sorted(got)[-20:] == [(1, n // 2, b"%d" % n) for n in range(501, 540, 2)]
+        assert max(sizes) <= 71
 
         client.topics.delete("sales")
         client.topics.create("sales", partitions=PARTITIONS, config=SMALL)

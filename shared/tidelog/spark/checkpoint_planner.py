@@ -222,8 +222,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. A topic that was deleted and created again always raises
         ``TIDELOG_TOPIC_CHANGED``. The first batch begins at the start that its end holds (``since``), not at
         ``start``."""
-        from tidelog.spark.source import RangePartition
+        return self._divide(self._ranges(start, end))
 
+    def _ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+        """Return the range of each partition in the micro-batch from ``start`` to ``end``; see ``partitions``."""
         upto = CheckpointOffset.from_json(end)
         since = upto.since or CheckpointOffset.from_json(start)
         found = self._look_up_extents()
@@ -233,6 +235,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             key = key_of(extent)
             if key in upto.at:
                 ranges += self._range(extent, since.start_of(key), upto.at[key])
+        return ranges
+
+    def _divide(self, ranges: list[Range]) -> list[InputPartition]:
+        """Divide ranges among tasks, and return the work of each."""
+        from tidelog.spark.source import RangePartition
+
         return [
             RangePartition(each)
             for each in offsets.cut(ranges, self.options.min_partitions, self.options.max_per_partition)

@@ -114,6 +114,7 @@ _EITHER: Parsers = {
     "onUnreadable": ("on_unreadable", texts.one_of("raise", "skip")),
     "includeHeaders": ("include_headers", texts.flag),
     "fetchMaxBytes": ("fetch_max_bytes", texts.size_bytes(64 << 10)),
+    "history": ("history", texts.history),
 }
 BATCH: Parsers = {
     **CONNECTION,
@@ -123,7 +124,6 @@ BATCH: Parsers = {
     "endingTimestamp": ("ending_timestamp", texts.time),
     "endingOffsetsByTimestamp": ("ending_times", texts.times),
     "filterPushdown": ("filter_pushdown", texts.flag),
-    "history": ("history", texts.history),
 }
 STREAM: Parsers = {
     **CONNECTION,
@@ -152,8 +152,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
         if name.lower() not in {n.lower() for n in misplaced} and not name.lower().startswith(HISTORY)
     }
     values, faults = texts.collect(known, parsers, what)
-    faults += _with_history(options, values, streaming)
-    misplaced = [name for name in misplaced if name != "history"]
+    faults += _with_history(options, values)
     faults += [f"{name} belongs to {whose}; {what} takes {', '.join(parsers)}" for name in misplaced]
     chosen = texts.given_of(options, _WHICH)
     if len(chosen) != 1:
@@ -163,7 +162,8 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
             faults.append(f"give at most one of {_either(names)}, not {' and '.join(several)}")
     if texts.given_of(options, ("maxTriggerDelay",)) and not texts.given_of(options, ("minOffsetsPerTrigger",)):
         faults.append("maxTriggerDelay bounds what minOffsetsPerTrigger waits for: give both, or neither")
-    values.setdefault("starting_offsets", "latest" if streaming else "earliest")
+    from_end = streaming and "history" not in values
+    values.setdefault("starting_offsets", "latest" if from_end else "earliest")
     for side in ("starting", "ending"):
         for kind in ("timestamp", "times"):
             if (at := values.pop(f"{side}_{kind}", None)) is not None:
@@ -176,12 +176,9 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
     return result
 
 
-def _with_history(options: Mapping[str, str], values: dict[str, Any], streaming: bool) -> list[str]:
+def _with_history(options: Mapping[str, str], values: dict[str, Any]) -> list[str]:
     """Put the table of ``history``, and what belongs to it, into ``values``. Return the errors of these options."""
     given = {name[len(HISTORY) :]: text for name, text in options.items() if name.lower().startswith(HISTORY)}
-    if streaming:
-        is_given = given or texts.given_of(options, ("history",))
-        return ["history is for batch reads: a stream reads from the log alone"] if is_given else []
     parts: dict[str, dict[str, str]] = {"catalog.": {}, "s3.": {}}
     faults = []
     for name, text in given.items():

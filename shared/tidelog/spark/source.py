@@ -61,14 +61,19 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
-        """Return the reader of a streaming query. A query without a checkpoint begins at the end of the logs, or
-        where the options say. Raises ``SourceError`` for invalid options, and for a schema other than the
+        """Return the reader of a streaming query: a ``HistoryStreamReader`` with ``history``. A query without a
+        checkpoint begins at the end of the logs, with ``history`` at the beginning of the table, or where the options
+        say. Raises ``SourceError`` for invalid options, and for a schema other than the
         source's."""
         check_pyspark("reads of a stream", 4, 2)
         from tidelog.spark.checkpoint_planner import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
         _check_columns(schema, options)
+        if options.history is not None:
+            from tidelog.spark.history import HistoryStreamReader
+
+            return HistoryStreamReader(options)
         return TidelogStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:

@@ -62,11 +62,13 @@ def open_data(path: str, options: Mapping[str, str]) -> Any:
     return TableFolder(folder, options).open_read(name)
 
 
-def read_footers(table: PinnedTable) -> list[Footer]:
-    """Return the footers of all files of a table, in the order of the files. Raises ``OSError``, and
-    ``ValueError`` if a file is not Parquet."""
+def read_footers(table: PinnedTable, known: Mapping[str, Footer]) -> dict[str, Footer]:
+    """Return the footers of all files of a table, by path, in the order of the files. Those that are ``known`` are
+    not read again, since a file is never changed. Raises ``OSError``, and ``ValueError`` if a file is not Parquet."""
+    new = [path for path in table.files if path not in known]
     with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
-        return list(pool.map(lambda path: _footer(path, table.options), table.files))
+        read = dict(zip(new, pool.map(lambda path: _footer(path, table.options), new), strict=True))
+    return {path: known[path] if path in known else read[path] for path in table.files}
 
 
 def _bounds(statistics: Any) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from tidelog.spark.errors import SourceError
 from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.tables.commit_protocol import Archive, Marker, owner_of
-from tidelog.tables.pinned import Footer, PinnedTable, RowGroup
+from tidelog.tables.pinned import Footer, RowGroup
 
 Partition = tuple[str, int]
 """Topic, and number of the partition."""
@@ -44,8 +44,12 @@ def kept_of(marker: Marker, extents: Iterable[PartitionExtent]) -> dict[Partitio
                 f"{topic} was deleted and created again: the table has the records of the earlier one. Read "
                 "the topic without history, and the table by itself",
             )
-        epoch = archive.epochs.get(topic, {}).get(partition, -1)
-        found[topic, partition] = Kept(start, marker.offsets[topic][partition], epoch)
+        end = marker.offsets.get(topic, {}).get(partition)
+        if end is None:
+            raise SourceError(
+                "TIDELOG_HISTORY", f"the table's marker is damaged: {topic}/{partition} has a start and no end"
+            )
+        found[topic, partition] = Kept(start, end, archive.epochs.get(topic, {}).get(partition, -1))
     return found
 
 
@@ -60,16 +64,15 @@ def _archive(marker: Marker) -> Archive:
     return marker.archive
 
 
-def check_files(
-    marker: Marker, table: PinnedTable, footers: Sequence[Footer], columns: Sequence[str]
-) -> SourceError | None:
-    """Return a ``TIDELOG_DATA_LOSS`` error if the files have fewer rows than were committed, as after a rollback;
-    None if they have all. Raises ``TIDELOG_HISTORY`` if a file lacks one of the ``columns``, or if there are more
-    rows."""
-    for path, footer in zip(table.files, footers, strict=True):
+def check_files(marker: Marker, footers: Mapping[str, Footer], columns: Sequence[str]) -> SourceError | None:
+    """Return a ``TIDELOG_DATA_LOSS`` error if a table's files have fewer rows than were committed, as after a
+    rollback; None if they have all. ``footers`` are those of the files, by path. Raises ``TIDELOG_HISTORY`` if a file
+    lacks one of the ``columns``, or if there are more rows."""
+    for path, footer in footers.items():
         if missing := [name for name in columns if name not in footer.columns]:
             raise SourceError("TIDELOG_HISTORY", f"{path} has no column {', '.join(missing)}")
-    committed, there = _archive(marker).rows, sum(group.rows for footer in footers for group in footer.groups)
+    committed = _archive(marker).rows
+    there = sum(group.rows for footer in footers.values() for group in footer.groups)
     if there > committed:
         raise SourceError(
             "TIDELOG_HISTORY",

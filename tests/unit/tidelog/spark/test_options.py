@@ -210,6 +210,8 @@ def test_what_does_not_go_with_history_is_said(options: dict[str, str], fault: s
         parse({"subscribe": "orders", **options})
 
 
-def test_a_stream_has_no_history() -> None:
-    with pytest.raises(SourceError, match=r"\] history is for batch reads: a stream reads from the log alone$"):
-        parse({"subscribe": "orders", "history": "delta:/x", "history.appId": "y"}, streaming=True)
+def test_a_stream_with_history_begins_in_the_table() -> None:
+    found = parse({"subscribe": "orders", "history": "delta:/x", "history.appId": "y"}, streaming=True)
+    assert found.history is not None and found.history.place == "/x" and found.history_app == "y"
+    assert found.starting_offsets == "earliest"
+    assert parse({"subscribe": "orders"}, streaming=True).starting_offsets == "latest"

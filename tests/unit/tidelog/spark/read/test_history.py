@@ -10,7 +10,7 @@ from tidelog.spark.read.data_loss import PartitionExtent
 from tidelog.spark.read.history import Kept, check_files, cut_at_joins, in_table, kept_of, prune, whole
 from tidelog.spark.read.ranges import Range, plan
 from tidelog.tables.commit_protocol import Archive, Marker, owner_of
-from tidelog.tables.pinned import Footer, PinnedTable, RowGroup
+from tidelog.tables.pinned import Footer, RowGroup
 
 LOG = PartitionExtent("orders", "id", 0, 50, 100, 7)
 TABLE = Kept(10, 60, 3)
@@ -107,8 +107,8 @@ def test_parts_of_files_are_pruned_and_sorted_in_groups() -> None:
 
 def test_the_files_must_have_what_was_committed() -> None:
     def check(rows: int, *columns: str) -> SourceError | None:
-        footers = [Footer(("key", "value"), (group(0, 0, 0, rows=rows),))]
-        return check_files(MARKER, PinnedTable(("f",), {}, MARKER), footers, columns)
+        footers = {"f": Footer(("key", "value"), (group(0, 0, 0, rows=rows),))}
+        return check_files(MARKER, footers, columns)
 
     assert check(50, "key") is None
     assert "the table has 49 of the 50 rows that were committed: it was rolled back" in str(check(49, "key"))
