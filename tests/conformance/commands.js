@@ -29,7 +29,9 @@ export class Commands {
   }
 
   async connect({ log, urls, connect_timeout_s: connectTimeoutS, token }) {
-    this.#logs.set(log, await tidelog.connect(urls, { ...this.#options, ...given({ connectTimeoutS, token }) }));
+    const patient = { requestTimeoutS: 60 }; // a busy machine may be slow to answer
+    const options = { ...patient, ...this.#options, ...given({ connectTimeoutS, token }) };
+    this.#logs.set(log, await tidelog.connect(urls, options));
     return {};
   }
 

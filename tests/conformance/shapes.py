@@ -47,8 +47,9 @@ def sending(record: Json) -> tuple[bytes | None, Json]:
 
 
 def connecting(command: Json) -> Json:
-    """Return the arguments of ``connect``."""
-    return {name: command[name] for name in ("urls", "connect_timeout_s", "token") if name in command}
+    """Return the arguments of ``connect``. A busy machine may be slow to answer a request."""
+    given = {name: command[name] for name in ("urls", "connect_timeout_s", "token") if name in command}
+    return {"request_timeout_s": 60.0, **given}
 
 
 def creating(command: Json) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.cli.conformance.cases import Chapter
-from tidelog.cli.conformance.client import Json
+from tidelog.cli.conformance.client import COMMAND_TIMEOUT_S, Json
 from tidelog.cli.conformance.library import Library, expect, record, refusal, until
 
 ACCESS = Chapter("access")
@@ -19,7 +19,9 @@ def a_token_opens_connections_until_it_is_revoked(library: Library) -> None:
 
     def connect(token: str) -> str:
         name = library.new_name()
-        library.client.do("connect", log=name, urls=library.urls[:1], token=token)
+        library.client.do(
+            "connect", log=name, urls=library.urls[:1], token=token, connect_timeout_s=COMMAND_TIMEOUT_S
+        )
         return name
 
     def known() -> set[str]:
