@@ -62,12 +62,12 @@ async def play(incidents: Sequence[Incident], seed: int) -> list[Row]:
     plan = reduce(ClusterPlan.joined, (one.plan for one in incidents))
     with tempfile.TemporaryDirectory(prefix="tidelog-incident-") as folder:
         async with staged(plan, seed, Path(folder)) as stage:
-            await _silent(stage, set(), BEGIN_S, "before the incident")
+            await wait_silent(stage, set(), BEGIN_S, "before the incident")
             began: dict[str, float] = {}
             for one in incidents:
                 await one.plant(stage)
                 began[one.name] = trio.current_time()
-            said, named = await _named(stage, incidents, began)
+            said, named = await wait_named(stage, incidents, began)
             for one in incidents:
                 if one.metric and not await stage.metric(one.metric):
                     raise Missed(f"{one.name}: no process shows {one.metric}")
@@ -75,7 +75,7 @@ async def play(incidents: Sequence[Incident], seed: int) -> list[Row]:
                 await one.mend(stage)
             mended = trio.current_time()
             limit = max(one.silent_s for one in incidents)
-            await _silent(stage, {one.cause for one in incidents}, limit, "after the mend")
+            await wait_silent(stage, {one.cause for one in incidents}, limit, "after the mend")
             silent = trio.current_time() - mended
     return [_row(one, seed, said, named[one.name], silent) for one in incidents]
 
@@ -101,7 +101,7 @@ def _row(one: Incident, seed: int, said: Diagnosis, named_s: float, silent_s: fl
     )
 
 
-async def _named(
+async def wait_named(
     stage: Stage, incidents: Sequence[Incident], began: Mapping[str, float]
 ) -> tuple[Diagnosis, dict[str, float]]:
     """Run ``tidelog doctor`` until it names all causes, and nothing else as a cause. Returns what it said then, and
@@ -115,12 +115,12 @@ async def _named(
             if said.named(one.cause) and one.name not in named:
                 named[one.name] = trio.current_time() - began[one.name]
         others = _others(said, incidents)
-        if len(named) == len(incidents) and all(said.named(one.cause) for one in incidents) and not others:
+        if all(said.named(one.cause) for one in incidents) and not others:
             break
-        late = [one.name for one in incidents if trio.current_time() - began[one.name] > NAMED_S]
-        if late:
-            wrong = f"called causes, too: {_in_words(others)}" if len(named) == len(incidents) else "not named"
-            raise Missed(f"{', '.join(late)}: {wrong} after {NAMED_S:g} s; doctor says {_in_words(said.findings)}")
+        if trio.current_time() - max(began.values()) > NAMED_S:
+            missing = [one.name for one in incidents if not said.named(one.cause)]
+            wrong = f"{', '.join(missing)}: not named" if missing else f"called causes, too: {_in_words(others)}"
+            raise Missed(f"{wrong} after {NAMED_S:g} s; doctor says {_in_words(said.findings)}")
         await trio.sleep_until(started + EVERY_S)
     for one in incidents:
         finding = said.named(one.cause)
@@ -135,7 +135,7 @@ def _others(said: Diagnosis, incidents: Sequence[Incident]) -> list[Mapping[str,
     return [one for one in said.causes() if one["cause"] not in expected]
 
 
-async def _silent(stage: Stage, gone: set[str], limit_s: float, when: str) -> None:
+async def wait_silent(stage: Stage, gone: set[str], limit_s: float, when: str) -> None:
     """Run ``tidelog doctor`` until it finds nothing but notes, and no note with a code in ``gone``."""
     until = trio.current_time() + limit_s
     while True:
@@ -181,7 +181,7 @@ async def healthy(minutes: float, seed: int) -> tuple[int, list[str]]:
     runs = 0
     with tempfile.TemporaryDirectory(prefix="tidelog-incident-") as folder:
         async with staged(ClusterPlan(), seed, Path(folder)) as stage:
-            await _silent(stage, set(), BEGIN_S, "at the beginning")
+            await wait_silent(stage, set(), BEGIN_S, "at the beginning")
             until = trio.current_time() + minutes * 60
             stage.begin("healthy", lambda: _come_and_go(stage))
             while trio.current_time() < until:

@@ -21,6 +21,7 @@ from incidents import hardware, releases
 from incidents.load import Load
 from tidelog.cli.local.local_cluster import HOST, LocalCluster, Process, free_base_port
 from tidelog.client.log import Log
+from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
 from tidelog.wire.messages import MetadataAnswer, PartitionInfo
 
@@ -94,6 +95,10 @@ class IncidentCluster(LocalCluster):
         assert isinstance(made, cls)
         return made
 
+    def is_registered(self, node: str) -> bool:
+        """Return whether the running replica server has logged that the controllers have registered it."""
+        return self._is_registered(self.get(node))
+
     def data(self, node: str) -> Path:
         """Return the data directory of a process."""
         return self.folder / node / "data"
@@ -125,7 +130,7 @@ class IncidentCluster(LocalCluster):
         return ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
 
     def _config_lines(self, process: Process) -> Iterator[str]:
-        own = _merged(self.plan.settings.get(process.role, ""), SETTINGS.get(process.role, ""))
+        own = settings_of(self.plan.settings.get(process.role, ""), SETTINGS.get(process.role, ""))
         yield from own.pop("")
         if self.plan.links and process.role == "replica":
             yield f'advertised_url = "{process.url}"'
@@ -135,7 +140,7 @@ class IncidentCluster(LocalCluster):
             yield from (header, *lines)
 
 
-def _merged(*texts: str) -> dict[str, list[str]]:
+def settings_of(*texts: str) -> dict[str, list[str]]:
     """Return the settings of several texts of TOML: the header of each table -> its lines. "" are settings outside of
     tables. A setting counts where it stands first."""
     tables: dict[str, list[str]] = {"": []}
@@ -176,6 +181,7 @@ class Stage:
     nursery: trio.Nursery
     facts: dict[str, Any] = field(default_factory=dict)
     """What ``plant`` leaves for ``mend``, by a name with that of the incident, such as "flapping.scope"."""
+    _made: list[str] = field(default_factory=list)
     links: ProxyLinks | None = None
     """The links between processes, if the plan has them; its methods are called with ``do``."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -301,6 +307,25 @@ class Stage:
 
         await self.until(led, f"{topic}/{number} has a leader")
         return (await self.partition(topic, number)).leader
+
+    async def make_topic(self, *, replicas: int = REPLICAS, partitions: int = 1, **config: object) -> str:
+        """Create another topic, under a name that the seed draws, and return its name. ``config`` are settings beside
+        those of ``CONFIG``; with fewer than three replicas one in sync suffices."""
+        name: str = self.random.choice([word for word in WORDS if word not in (*self.load.topics, *self._made)])
+        self._made.append(name)
+        chosen = CONFIG | ({"min_insync_replicas": 1} if replicas < REPLICAS else {}) | config
+        await self.log.topics.create(name, partitions=partitions, replication_factor=replicas, config=chosen)
+        return name
+
+    async def send(self, topic: str, count: int, size: int = 100, partition: int = 0) -> None:
+        """Send so many records of ``size`` bytes, each in a batch of its own, and wait for their acks."""
+        async with self.log.producer(topic, ProducerOptions(linger_s=0, max_in_flight=1)) as producer:
+            for number in range(count):
+                await producer.send(b"%d" % number + b"." * size, partition=partition)
+
+    def folder_of(self, node: str, topic_id: str, partition: int = 0) -> Path:
+        """Return the folder in which a replica server has its copy of a partition."""
+        return self.cluster.data(node) / f"{topic_id}-{partition}"
 
     def begin(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run ``work`` in the background until ``end`` is called with the same name."""

@@ -26,7 +26,7 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
     metadata = view.metadata
     found = [
         *examine_controllers(view),
-        *examine_servers(metadata, view.metrics),
+        *examine_servers(view),
         *examine_partitions(view),
     ]
     found += [

@@ -6,16 +6,20 @@ from collections.abc import Iterator, Mapping
 
 from tidelog.cli.explain.findings.disks import examine_disk, examine_starved
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.cli.explain.sentences import clock
+from tidelog.timeline.sentences import reason
 from tidelog.wire.messages import MetadataAnswer, ServerInfo
 
 UNEVEN = 0.25
 """A server may lead or hold this share more or less than the average, plus two partitions, without a report."""
 
 
-def examine_servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:
+def examine_servers(view: ClusterSnapshot) -> Iterator[Finding]:
     """Yield findings about replica servers: those that are down or drained, and the disks and sessions of the live
     ones."""
-    servers = sorted(metadata.servers, key=lambda server: server.node)
+    metrics = view.metrics
+    servers = sorted(view.metadata.servers, key=lambda server: server.node)
     if all(server.fenced for server in servers):
         yield Finding(
             PROBLEM,
@@ -26,9 +30,8 @@ def examine_servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str,
     for server in servers:
         if server.fenced:
             step = f"Start it, or see its log; for good: 'tidelog servers drain {server.node}' and move its replicas."
-            yield Finding(
-                PROBLEM, f"replica server {server.node} is down", step, "replica-server-down", (server.node,)
-            )
+            what = f"replica server {server.node} is down"
+            yield Finding(PROBLEM, what, step, "replica-server-down", (server.node,), _loss(view, server))
         elif server.draining:
             what = f"replica server {server.node} is drained: it leads nothing"
             yield Finding(
@@ -42,6 +45,21 @@ def examine_servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str,
             yield from examine_disk(server, metrics[server.node])
             yield from examine_starved(server, metrics[server.node])
             yield from _session(server, metrics[server.node])
+
+
+def _loss(view: ClusterSnapshot, server: ServerInfo) -> str:
+    """Return in words since when the controllers count a server as down, and why, as its partitions' histories
+    say."""
+    lost = [
+        entry
+        for entries in view.histories.values()
+        for entry in entries
+        if entry.cause == "session_expired" and entry.evidence.get("node") == server.node
+    ]
+    if not lost:
+        return f"the controllers have fenced its incarnation {server.broker_epoch}"
+    last = max(lost, key=lambda entry: entry.time_ms)
+    return f"since {clock(last)}: {reason(last.cause, last.evidence)}"
 
 
 def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
