@@ -26,8 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from incidents.catalogue import load_catalogue
 from incidents.incident import Incident
 from incidents.load import leaves
-from incidents.run import Missed, Row, healthy, pairs, play
+from incidents.run import NAMED_S, Missed, Row, healthy, pairs, play
 
+Turns = Sequence[Sequence[Incident]]
+"""What is planted in one cluster: one turn after the other, and at once what belongs to one turn."""
 PAIRS = 5
 """Runs with two incidents at once."""
 
@@ -37,11 +39,21 @@ PAIRS = 5
 @click.option("--seed", default=1, show_default=True, help="Seed of names, servers and times.")
 @click.option("--all", "is_all", is_flag=True, help="All incidents, with their twins.")
 @click.option("--two", is_flag=True, help=f"{PAIRS} runs with two incidents at once, drawn by the seed.")
+@click.option("--one-cluster", is_flag=True, help="Plant the named ones one after the other in one cluster.")
+@click.option("--limit", "limit_s", default=NAMED_S, show_default=True, help="Seconds until a cause must be named.")
 @click.option("--healthy", "minutes", type=float, metavar="MINUTES", help="No incident: whatever is found is false.")
 @click.option("--list", "is_list", is_flag=True, help="List all incidents.")
 @click.option("--record", is_flag=True, help="Keep the figures for the table of the documentation.")
 def main(
-    names: tuple[str, ...], seed: int, is_all: bool, two: bool, minutes: float | None, is_list: bool, record: bool
+    names: tuple[str, ...],
+    seed: int,
+    is_all: bool,
+    two: bool,
+    one_cluster: bool,
+    limit_s: float,
+    minutes: float | None,
+    is_list: bool,
+    record: bool,
 ) -> None:
     """Play the chosen incidents, and print a row for each. Exits with 1 if one was not right."""
     catalogue = load_catalogue()
@@ -57,27 +69,28 @@ def main(
         for words in false:
             click.echo(f"    {words}")
         sys.exit(1 if false else 0)
-    plays: list[Sequence[Incident]] = [(catalogue[name],) for name in (catalogue if is_all else names)]
+    turns = [(catalogue[name],) for name in (catalogue if is_all else names)]
+    plays: list[Turns] = [turns] if one_cluster else [[turn] for turn in turns]
     if two:
-        plays += pairs(catalogue, seed, PAIRS)
-    if not plays:
+        plays += [[pair] for pair in pairs(catalogue, seed, PAIRS)]
+    if not plays or not plays[0]:
         raise click.UsageError("name an incident, or choose --all, --two or --healthy")
-    wrong = [True for incidents in plays if not _is_right(incidents, seed, record)]
+    wrong = [turns for turns in plays if not _is_right(turns, seed, limit_s, record)]
     sys.exit(1 if wrong else 0)
 
 
-def _is_right(incidents: Sequence[Incident], seed: int, record: bool) -> bool:
-    """Play these incidents at once, print what was said, and return whether it was right."""
+def _is_right(turns: Turns, seed: int, limit_s: float, record: bool) -> bool:
+    """Play these incidents in one cluster, print what was said, and return whether it was right."""
     rows: list[Row] = []
     try:
-        rows = trio.run(play, incidents, seed)
+        rows = trio.run(play, turns, seed, limit_s)
     except* (Missed, TimeoutError, trio.TooSlowError) as group:
-        click.echo(f"{' and '.join(one.name for one in incidents)}: WRONG")
+        click.echo(f"{'; '.join(' and '.join(one.name for one in turn) for turn in turns)}: WRONG")
         for error in leaves(group):
             click.echo(f"    {error or type(error).__name__}")
     for row in rows:
         _show(row)
-        if record and len(rows) == 1:
+        if record and len(turns[0]) == 1:
             row.save()
     return bool(rows)
 

@@ -55,28 +55,36 @@ class Row:
         (FIGURES / f"{self.name}.json").write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
-async def play(incidents: Sequence[Incident], seed: int) -> list[Row]:
-    """Plant these incidents at once in a new cluster, and mend them. Returns a row for each. Raises ``Missed`` if a
-    cause is not named in time or without evidence and next step, if anything else is called a cause, or if something
-    is said before the incident or long after the mend."""
-    plan = reduce(ClusterPlan.joined, (one.plan for one in incidents))
+async def play(turns: Sequence[Sequence[Incident]], seed: int, limit_s: float = NAMED_S) -> list[Row]:
+    """Plant incidents in a new cluster, and mend them: those of one turn at once, one turn after the other. Returns a
+    row for each. Raises ``Missed`` if a cause is not named within ``limit_s`` or without evidence and next step, if
+    anything else is called a cause, or if something is said before the incidents or long after the mend."""
+    plan = reduce(ClusterPlan.joined, (one.plan for incidents in turns for one in incidents))
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tidelog-incident-") as folder:
         async with staged(plan, seed, Path(folder)) as stage:
             await wait_silent(stage, set(), BEGIN_S, "before the incident")
-            began: dict[str, float] = {}
-            for one in incidents:
-                await one.plant(stage)
-                began[one.name] = trio.current_time()
-            said, named = await wait_named(stage, incidents, began)
-            for one in incidents:
-                if one.metric and not await stage.metric(one.metric):
-                    raise Missed(f"{one.name}: no process shows {one.metric}")
-            for one in reversed(incidents):
-                await one.mend(stage)
-            mended = trio.current_time()
-            limit = max(one.silent_s for one in incidents)
-            await wait_silent(stage, {one.cause for one in incidents}, limit, "after the mend")
-            silent = trio.current_time() - mended
+            for incidents in turns:
+                rows += await _turn(stage, incidents, seed, limit_s)
+    return rows
+
+
+async def _turn(stage: Stage, incidents: Sequence[Incident], seed: int, limit_s: float) -> list[Row]:
+    """Plant these incidents at once, wait until they are named, mend them, and wait until nothing is said."""
+    began: dict[str, float] = {}
+    for one in incidents:
+        await one.plant(stage)
+        began[one.name] = trio.current_time()
+    said, named = await wait_named(stage, incidents, began, limit_s)
+    for one in incidents:
+        if one.metric and not await stage.metric(one.metric):
+            raise Missed(f"{one.name}: no process shows {one.metric}")
+    for one in reversed(incidents):
+        await one.mend(stage)
+    mended = trio.current_time()
+    limit = max(one.silent_s for one in incidents)
+    await wait_silent(stage, {one.cause for one in incidents}, limit, "after the mend")
+    silent = trio.current_time() - mended
     return [_row(one, seed, said, named[one.name], silent) for one in incidents]
 
 
@@ -102,7 +110,7 @@ def _row(one: Incident, seed: int, said: Diagnosis, named_s: float, silent_s: fl
 
 
 async def wait_named(
-    stage: Stage, incidents: Sequence[Incident], began: Mapping[str, float]
+    stage: Stage, incidents: Sequence[Incident], began: Mapping[str, float], limit_s: float = NAMED_S
 ) -> tuple[Diagnosis, dict[str, float]]:
     """Run ``tidelog doctor`` until it names all causes, and nothing else as a cause. Returns what it said then, and
     the seconds from the beginning of each incident until its cause was named first."""
@@ -117,10 +125,10 @@ async def wait_named(
         others = _others(said, incidents)
         if all(said.named(one.cause) for one in incidents) and not others:
             break
-        if trio.current_time() - max(began.values()) > NAMED_S:
+        if trio.current_time() - max(began.values()) > limit_s:
             missing = [one.name for one in incidents if not said.named(one.cause)]
             wrong = f"{', '.join(missing)}: not named" if missing else f"called causes, too: {_in_words(others)}"
-            raise Missed(f"{wrong} after {NAMED_S:g} s; doctor says {_in_words(said.findings)}")
+            raise Missed(f"{wrong} after {limit_s:g} s; doctor says {_in_words(said.findings)}")
         await trio.sleep_until(started + EVERY_S)
     for one in incidents:
         finding = said.named(one.cause)

@@ -24,23 +24,37 @@ async def start_majority(stage: Stage) -> None:
     await stage.start(*stage.facts["controllers"])
 
 
-async def lose_stores(stage: Stage) -> None:
-    """Kill two of the three controllers, and start them without what they had stored."""
-    stage.facts["controllers"] = lost = _two(stage)
-    await stage.kill(*lost)
-    for node in lost:
-        stage.cluster.data(node).rename(stage.cluster.folder / node / "data.lost")
-    await stage.start(*lost)
+async def restore_old_disk(stage: Stage) -> None:
+    """Put an old copy of its disk into one controller, as a snapshot of its machine that is restored does, while
+    another one is down. The third has no majority without what the one that is down has acknowledged."""
+    active = (await stage.log.cluster.quorum()).active
+    others = [process.id for process in stage.cluster.of_role("controller") if process.id != active]
+    stage.random.shuffle(others)
+    old, gone = others
+    data = stage.cluster.data(old)
+    copy = data.with_name("data.copy")
+    await stage.kill(old)
+    await stage.do(shutil.copytree, data, copy)
+    await stage.start(old)
+    for _ in range(3):
+        name = await stage.make_topic()
+
+    async def follows() -> bool:
+        quorum = await stage.log.cluster.quorum()
+        return {one.node: one.match for one in quorum.controllers}[old] >= quorum.commit_index
+
+    await stage.until(follows, f"{old} has acknowledged {name}")
+    await stage.kill(old)
+    await stage.do(shutil.rmtree, data)
+    copy.rename(data)
+    stage.facts["controller"] = gone
+    await stage.kill(gone)
+    await stage.start(old)
 
 
-async def return_stores(stage: Stage) -> None:
-    """Start them with what they had stored."""
-    lost = stage.facts["controllers"]
-    await stage.kill(*lost)
-    for node in lost:
-        shutil.rmtree(stage.cluster.data(node))
-        (stage.cluster.folder / node / "data.lost").rename(stage.cluster.data(node))
-    await stage.start(*lost)
+async def return_disk(stage: Stage) -> None:
+    """Start the controller that was down."""
+    await stage.start(stage.facts["controller"])
 
 
 SYMPTOM = "'tidelog topics create' does not answer, while records still come and go."
@@ -51,17 +65,18 @@ INCIDENTS = (
         cause="controllers-without-majority",
         plant=kill_majority,
         mend=start_majority,
-        twin="controller-disks-lost",
+        twin="controller-disk-restored",
         strikes=frozenset({"controllers"}),
         metric="tidelog_replica_session_lapsed_seconds",
         alert="TidelogNoActiveController",
     ),
     Incident(
-        name="controller-disks-lost",
+        name="controller-disk-restored",
         symptom=SYMPTOM,
         cause="controller-disks-needed",
-        plant=lose_stores,
-        mend=return_stores,
+        plant=restore_old_disk,
+        mend=return_disk,
         strikes=frozenset({"controllers"}),
+        alert="TidelogControllerRolledBack",
     ),
 )

@@ -170,10 +170,10 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
     """Ask servers, groups and coordinators for their state, and return the snapshot ``view`` with the answers added.
     ``name`` is that of the gateway in findings. Failures of others than the gateway are added to ``found``."""
     reports = await _ask_servers(log, name, view)
-    features = await _features(log)
+    features = await _features(log) if view.quorum is not None else None
     live = any(not server.fenced for server in view.metadata.servers)
     lags, overdue = await _groups(log, found, reports.cluster_time()) if live else ({}, ())
-    histories = await _recent(log, view.metadata)
+    histories = await _recent(log, view.metadata) if view.quorum is not None else {}
     waits = await _waits(log, reports, found) if live else ()
     awaited = await _awaited(log, view.metadata) if live else ()
     size = record_bytes(reports.metrics)

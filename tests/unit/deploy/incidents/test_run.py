@@ -44,7 +44,7 @@ class Doctor:
         self.answers = list(answers)
 
     async def doctor(self) -> Diagnosis:
-        await trio.sleep(1)
+        await trio.sleep_until(trio.current_time() + 1)
         return Diagnosis(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
 
 
