@@ -66,5 +66,7 @@ class Incident:
     """A metric of some process that is above 0 while the incident lasts; "" if no metric shows it."""
     alert: str = ""
     """The alert of ``deploy/prometheus/alerts.yml`` that is meant for it; "" if none is."""
+    unready: str = ""
+    """Role of the processes of which one at least says in ``/readyz`` that it is not ready; "" if none does."""
     silent_s: float = 120.0
     """Seconds after the mend within which ``tidelog doctor`` has to be silent."""

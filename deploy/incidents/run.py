@@ -79,6 +79,8 @@ async def _turn(stage: Stage, incidents: Sequence[Incident], seed: int, limit_s:
     for one in incidents:
         if one.metric and not await stage.metric(one.metric):
             raise Missed(f"{one.name}: no process shows {one.metric}")
+        if one.unready and not await stage.unready(one.unready):
+            raise Missed(f"{one.name}: every {one.unready} says that it is ready")
     for one in reversed(incidents):
         await one.mend(stage)
     mended = trio.current_time()

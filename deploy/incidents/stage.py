@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import tidelog
 import trio
@@ -284,6 +286,14 @@ class Stage:
 
         await self.until(whole, "all replicas are in sync")
 
+    async def unready(self, role: str) -> list[str]:
+        """Return the reasons that running processes of a role give in ``/readyz`` for not being ready."""
+        reasons: list[str] = []
+        for process in self.cluster.of_role(role):
+            if process.is_going():
+                reasons += await self.do(_reasons, process.url)
+        return reasons
+
     # --- doing -------------------------------------------------------------------------------------------
 
     async def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -340,6 +350,15 @@ class Stage:
     def end(self, name: str) -> None:
         """Cancel what ``begin`` started under this name."""
         self.facts.pop(f"{name}.scope").cancel()
+
+
+def _reasons(url: str) -> list[str]:
+    """Return the lines of ``/readyz`` of the process at this URL if it is not ready; an empty list if it is."""
+    try:
+        with urlopen(f"{url.replace('ws:', 'http:', 1)}/readyz", timeout=10):
+            return []
+    except HTTPError as error:
+        return error.read().decode().splitlines()
 
 
 def connect(cluster: IncidentCluster, **options: Any) -> Any:

@@ -69,6 +69,7 @@ INCIDENTS = (
         strikes=frozenset({"controllers"}),
         metric="tidelog_replica_session_lapsed_seconds",
         alert="TidelogNoActiveController",
+        unready="gateway",
     ),
     Incident(
         name="controller-disk-restored",
@@ -78,5 +79,6 @@ INCIDENTS = (
         mend=return_disk,
         strikes=frozenset({"controllers"}),
         alert="TidelogControllerRolledBack",
+        unready="controller",
     ),
 )

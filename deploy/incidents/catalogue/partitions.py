@@ -10,37 +10,37 @@ from incidents.stage import Stage
 
 async def make_read_only(stage: Stage) -> None:
     """Make a partition of the topic read-only, as somebody does before a migration and forgets."""
-    partitions = len((await stage.log.topics.describe(stage.topic)).partitions)
+    partitions = len((await stage.log.topics.describe(stage.other_topic)).partitions)
     await _close(stage, "set-readonly", stage.random.randrange(partitions))
 
 
 async def make_writable(stage: Stage) -> None:
     """Let it take records again."""
-    await stage.tidelog("topics", "set-readonly", stage.topic, "--off")
+    await stage.tidelog("topics", "set-readonly", stage.other_topic, "--off")
 
 
 async def pause(stage: Stage) -> None:
     """Pause a partition of the topic."""
-    partitions = len((await stage.log.topics.describe(stage.topic)).partitions)
+    partitions = len((await stage.log.topics.describe(stage.other_topic)).partitions)
     await _close(stage, "pause", stage.random.randrange(partitions))
 
 
 async def resume(stage: Stage) -> None:
     """Resume it."""
-    await stage.tidelog("topics", "resume", stage.topic)
+    await stage.tidelog("topics", "resume", stage.other_topic)
 
 
 async def _close(stage: Stage, command: str, partition: int) -> None:
     """Run ``tidelog topics COMMAND`` for one partition, and wait until sends are refused."""
     before = sum(stage.load.errors.values())
-    done = await stage.tidelog("topics", command, stage.topic, "--partitions", str(partition))
+    done = await stage.tidelog("topics", command, stage.other_topic, "--partitions", str(partition))
     if done.returncode:
         raise RuntimeError(done.stderr.decode())
 
     async def refused() -> bool:
         return sum(stage.load.errors.values()) > before
 
-    await stage.until(refused, f"sends to {stage.topic} fail")
+    await stage.until(refused, f"sends to {stage.other_topic} fail")
 
 
 # --- too few in sync -------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ async def _topic_with_one_replica(stage: Stage) -> str:
     return name
 
 
-REFUSED = "Sends to one partition of a topic fail, while its other partitions and all reads of them go on."
+REFUSED = "Sends to one partition of a topic fail at once, while those to its other partitions are acknowledged."
 NO_ACKS = "Sends to one partition get no ack any more, while those to all others do."
 INCIDENTS = (
     Incident(
