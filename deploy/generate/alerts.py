@@ -103,6 +103,15 @@ ALERTS = (
         "'tidelog doctor' names them; start them, or see their logs.",
     ),
     Alert(
+        "TidelogServersUnsteady",
+        "sum(increase(tidelog_fences_total[5m])) > 3",
+        "0m",
+        "warning",
+        "Sessions of replica servers ended {{ $value }} times in five minutes",
+        "Leaders change each time, and sends wait. 'tidelog doctor' names a server that is restarted again and again,"
+        " or goes silent again and again, and tells the two apart.",
+    ),
+    Alert(
         "TidelogNotRegistered",
         "tidelog_replica_registered == 0",
         "2m",

@@ -26,7 +26,7 @@ async def crash_again_and_again(stage: Stage) -> None:
             await trio.sleep(stage.random.uniform(1.0, 1.5))
             await stage.start(node)
             await stage.until(lambda: _serves(stage, node), f"{node} is live")
-            await trio.sleep(stage.random.uniform(1.5, 2.5))
+            await trio.sleep(stage.random.uniform(1.0, 2.0))
 
     stage.begin("flapping", loop)
 
@@ -56,10 +56,10 @@ def _freeze(stage: Stage, node: str) -> None:
     async def loop() -> None:
         while True:
             await stage.do(stage.cluster.pause, node)
-            await trio.sleep(stage.random.uniform(4.0, 5.0))
+            await trio.sleep(stage.random.uniform(3.6, 4.4))
             await stage.do(stage.cluster.resume, node)
             await stage.until(lambda: _serves(stage, node), f"{node} is live")
-            await trio.sleep(stage.random.uniform(1.5, 2.5))
+            await trio.sleep(stage.random.uniform(1.0, 2.0))
 
     stage.begin("flapping", loop)
 
@@ -93,7 +93,8 @@ INCIDENTS = (
         twin="leader-freezing",
         plan=PLAN,
         strikes=frozenset({"servers"}),
-        metric="tidelog_elections_total",
+        metric="tidelog_fences_total",
+        alert="TidelogServersUnsteady",
     ),
     Incident(
         name="leader-freezing",
@@ -104,6 +105,7 @@ INCIDENTS = (
         plan=PLAN,
         strikes=frozenset({"servers"}),
         metric="tidelog_fences_total",
+        alert="TidelogServersUnsteady",
     ),
     Incident(
         name="min-in-sync-unsteady",

@@ -35,9 +35,11 @@ def cluster(*partitions: PartitionInfo, down: str = "", **more: object) -> Clust
     return replace(view, **more)  # type: ignore[arg-type]
 
 
-def entry(ago_s: float, event: str, cause: str, leads: str, **evidence: str) -> HistoryEntry:
+def entry(
+    ago_s: float, event: str, cause: str, leads: str, *, isr: tuple[str, ...] = ("r1", "r2", "r3"), **evidence: str
+) -> HistoryEntry:
     """An entry of a partition's history, so many seconds before the snapshot."""
-    return HistoryEntry(int(NOW_MS - ago_s * 1000), 1, 1, event, cause, leads, ("r1", "r2", "r3"), evidence)
+    return HistoryEntry(int(NOW_MS - ago_s * 1000), 1, 1, event, cause, leads, isr, evidence)
 
 
 def causes(view: ClusterSnapshot) -> list[Finding]:

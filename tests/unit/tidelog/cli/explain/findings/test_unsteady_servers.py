@@ -6,20 +6,25 @@ from __future__ import annotations
 import pytest
 from tidelog.wire.messages import HistoryEntry, PartitionInfo
 
-from unit.tidelog.cli.explain.findings.cluster_views import WHOLE, causes, cluster, entry, finding
+from unit.tidelog.cli.explain.findings.cluster_views import NOW_MS, WHOLE, causes, cluster, entry, finding
 
 Histories = dict[tuple[str, int], tuple[HistoryEntry, ...]]
 
 
+WITHOUT = ("r1", "r3")
+
+
 def losses(*ago_s: float, link: str = "") -> Histories:
-    """The histories of two partitions, of which r2 leads the first again and again, and is lost each time."""
+    """The histories of two partitions, of which r2 leads the first again and again, and is lost each time. Its
+    session ends two seconds and a half after its followers report it."""
     evidence = {"node": "r2"} | ({"link": link} if link else {})
     led: list[HistoryEntry] = []
     followed: list[HistoryEntry] = []
     for ago in ago_s:
         led.append(entry(ago + 3, "leader_elected", "transferred", "r2", to="r2"))
-        led.append(entry(ago, "leader_elected", "leader_reported", "r1", leader="r2", reports="2", live="2"))
-        followed.append(entry(ago - 0.5, "isr_shrunk", "session_expired", "r1", **evidence))
+        led.append(entry(ago, "leader_elected", "leader_reported", "r1", isr=WITHOUT, leader="r2", reports="2"))
+        followed.append(entry(ago + 3, "isr_expanded", "follower_caught_up", "r1"))
+        followed.append(entry(ago - 2.5, "isr_shrunk", "session_expired", "r1", isr=WITHOUT, **evidence))
     return {("orders", 0): tuple(led), ("orders", 1): tuple(followed)}
 
 
@@ -41,19 +46,32 @@ def test_a_server_that_goes_silent_again_and_again_is_another_cause() -> None:
 
 
 def test_a_registration_shows_a_restart_too() -> None:
-    registered = [entry(ago, "isr_shrunk", "registered", "r1", node="r2", restart="unclean") for ago in (60, 35, 20)]
-    assert [one.cause for one in causes(cluster(histories={("orders", 0): tuple(registered)}))] == [
-        "server-restarting"
-    ]
+    history: list[HistoryEntry] = []
+    for ago in (60, 35, 20):
+        history.append(entry(ago + 5, "isr_expanded", "follower_caught_up", "r1"))
+        history.append(entry(ago, "isr_shrunk", "registered", "r1", isr=WITHOUT, node="r2", restart="unclean"))
+    (one,) = causes(cluster(histories={("orders", 0): tuple(history)}))
+    assert one.cause == "server-restarting" and "lost 3 times in 60 s" in one.what
+
+
+def test_the_only_replica_of_a_partition_is_lost_once_each_time() -> None:
+    history: list[HistoryEntry] = []
+    for ago in (60, 35, 20):
+        history.append(entry(ago + 5, "leader_elected", "registered", "r2", isr=("r2",), node="r2"))
+        history.append(entry(ago, "offline", "session_expired", "", isr=("r2",), node="r2", link="broken"))
+    alone = PartitionInfo(0, ("r2",), ("r2",), "r2", 1, 1)
+    one = finding(cluster(alone, histories={("orders", 0): tuple(history)}), "server-restarting")
+    assert "lost 3 times in 60 s" in one.what and "the lead of orders/0 3 times" in one.evidence
 
 
 def test_the_start_of_its_process_is_evidence() -> None:
-    view = cluster(
-        *TWO,
-        histories=losses(40, 25, 10, link="broken"),
-        pages={"r2": "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.794999995e+09\n"},
-    )
-    assert "its process runs since" in finding(view, "server-restarting").evidence
+    page = "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {}\n"
+    histories = losses(40, 25, 10)
+    now = NOW_MS / 1000
+    steady = cluster(*TWO, histories=histories, pages={"r2": page.format(now - 3600)})
+    assert "its process runs since" in finding(steady, "server-unsteady").evidence
+    once = cluster(*TWO, histories=histories, pages={"r2": page.format(now - 9)})
+    assert finding(once, "server-unsteady"), "one of three"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +91,11 @@ def test_a_server_that_was_lost_once_or_moved_on_purpose_is_not_reported(histori
 
 def test_several_changes_at_once_are_one_loss() -> None:
     histories = {
-        ("orders", n): (entry(10 + n / 10, "isr_shrunk", "session_expired", "r1", node="r2"),) for n in range(9)
+        ("orders", n): (
+            entry(90, "created", "create_topic", "r1"),
+            entry(10 + n / 10, "isr_shrunk", "session_expired", "r1", isr=WITHOUT, node="r2"),
+        )
+        for n in range(9)
     }
     assert not causes(cluster(*[WHOLE] * 9, histories=histories))
 
