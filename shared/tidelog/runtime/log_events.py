@@ -599,6 +599,13 @@ PIPELINE = (
         counted=False,
     ),
     LogEvent(
+        "pipeline_output_not_stopped",
+        "warning",
+        "Spark refused to stop the query of an output, or did not answer: it may run on.",
+        "End the process of the pipeline, if it is still there: its queries end with it.",
+        counted=False,
+    ),
+    LogEvent(
         "pipeline_output_restarts",
         "warning",
         "The query of an output has ended with an error, and is started again in in_s seconds, at its checkpoint.",

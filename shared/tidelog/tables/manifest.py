@@ -41,7 +41,7 @@ from tidelog.tables.commit_protocol import (
 from tidelog.tables.compaction import Compacted, Expired, TableFile, check_rows, plan
 from tidelog.tables.file_writer import FileWriter, Value, WritePlan, WrittenFile, is_own_name
 from tidelog.tables.pinned import PinnedTable, the_archive
-from tidelog.tables.storage import TableFolder
+from tidelog.tables.storage import DRAFT, TableFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,8 +204,8 @@ class ManifestTable:
         return Compacted(0, 0)
 
     def expire(self, older_than_s: float) -> Expired:
-        """Delete manifests that no reader of the newest needs, files that a compaction has replaced, and files that
-        were never committed, if they are older than so many seconds. Files that Tidelog has not written stay: the
+        """Delete manifests that no reader of the newest needs and drafts of manifests, files that a compaction has
+        replaced, and files that were never committed, if they are older than so many seconds. Files that Tidelog has not written stay: the
         folder of the data may be a link to another one."""
         latest = self.latest()
         if latest is None:
@@ -216,6 +216,7 @@ class ManifestTable:
         kept: list[str] = []
         for number, name in sorted((_number(name), name) for name in names if _number(name) >= 0):
             (old if number < latest.base and names[name] < before else kept).append(name)
+        drafts = [name for name, changed in names.items() if changed < before and _is_draft(name)]
         needed = {one.name for one in self.listed(latest)}
         for name in kept:
             data = self._folder.read(name)
@@ -227,7 +228,7 @@ class ManifestTable:
             for name, changed in self._folder.names(DATA).items()
             if changed < before and is_own_name(name) and name.removeprefix(f"{DATA}/") not in needed
         ]
-        for name in [*stale, *old]:
+        for name in [*stale, *old, *drafts]:
             self._folder.remove(name)
         return Expired(len(old), len(stale))
 
@@ -330,6 +331,12 @@ def _number(name: str) -> int:
     last = name.rpartition("/")[2]
     text = last.removeprefix("manifest-").removesuffix(".json")
     return int(text) if last == f"manifest-{text}.json" and text.isascii() and text.isdigit() else -1
+
+
+def _is_draft(name: str) -> bool:
+    """Return whether a file is a draft of a manifest, as a process leaves it that is killed while it commits."""
+    draft = name.rpartition("/")[2]
+    return draft.startswith(DRAFT) and _number(draft.removeprefix(DRAFT).rpartition(".")[0]) >= 0
 
 
 def _substituted(

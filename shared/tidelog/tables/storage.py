@@ -14,6 +14,9 @@ from typing import Any
 from tidelog.errors import ConfigError
 from tidelog.extras import install_hint
 
+DRAFT = "."
+"""The name of a local file that is not complete begins with this, and ends with a dot and a random number."""
+
 
 class TableFolder:
     """The files below a folder or a URL (``url``). Names are relative to it, with ``/`` between their parts."""
@@ -99,7 +102,7 @@ class TableFolder:
 def _link_new(path: Path, data: bytes) -> bool:
     """Create a local file with contents in one step; return False if it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(16)}")
+    draft = path.with_name(f"{DRAFT}{path.name}.{secrets.token_hex(16)}")
     try:
         with draft.open("xb") as file:
             file.write(data)

@@ -11,14 +11,22 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from tidelog.sansio.effects import Event
 from tidelog.spark.errors import SourceError
 from tidelog.spark.pipelines.batch_report import batch_report
-from tidelog.spark.pipelines.supervision import Effect, OutputStatus, StartQuery, State, StopQueries, Supervision
+from tidelog.spark.pipelines.supervision import (
+    Effect,
+    OutputStatus,
+    StartQuery,
+    State,
+    StopQueries,
+    Supervision,
+    summary,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -204,8 +212,13 @@ class Runner:
         self._carry_out(self._core.on_start(output, monotonic()))
 
     def _stop_queries(self) -> None:
-        for query in self._queries.values():
-            query.stop()
+        """Stop all queries. One that cannot be stopped does not keep the others running."""
+        for output, query in self._queries.items():
+            try:
+                query.stop()
+            except (PySparkException, Py4JError) as error:
+                fields = {"output": output, "error": summary(self._text(error))}
+                self._perform(Event("pipeline_output_not_stopped", fields))
 
     def _text(self, error: Exception) -> str:
         """Return the text of an error without secrets."""

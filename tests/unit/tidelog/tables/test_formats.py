@@ -287,6 +287,18 @@ def test_files_that_nobody_commits_are_deleted(format: str, tmp_path: Path) -> N
     assert batches(address) == [(0, 100), (1, 101)]
 
 
+def test_the_draft_of_a_commit_that_was_killed_is_deleted(tmp_path: Path) -> None:
+    table = open_table(address_of("parquet", tmp_path))
+    committed(table, 0)
+    manifest = next(path for path in tmp_path.rglob("manifest-*.json"))
+    draft, other = manifest.with_name(f".{manifest.name}.{'0f' * 16}"), manifest.with_name(".notes.json.0f")
+    for path in (draft, other):
+        path.write_text("{")
+    assert table.expire(24 * 3600) and draft.exists(), "it may be written now"
+    age(tmp_path, days=2)
+    assert table.expire(24 * 3600) and not draft.exists() and other.exists() and manifest.exists()
+
+
 def test_a_delta_table_that_cannot_be_read_is_an_error_of_the_storage(tmp_path: Path) -> None:
     address = address_of("delta", tmp_path)
     table = open_table(address)

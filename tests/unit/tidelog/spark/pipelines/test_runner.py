@@ -13,6 +13,7 @@ from tidelog.sansio.effects import Event
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from tidelog.spark.errors import SourceError
 from tidelog.spark.pipelines import runner as module
@@ -109,6 +110,26 @@ def test_the_last_error_is_that_of_the_run_and_the_others_are_stopped(
     run.wait()
     assert str(run.error) == "it fails" and [one.state for one in run.statuses] == ["stopped", "failed"]
     assert not any(query.isActive for query in session.queries) and len(session.queries) == 4
+
+
+def test_a_query_that_cannot_be_stopped_does_not_keep_the_others_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LATE_S", 0.0)
+    session, lines = Session(), list[Event]()
+
+    def refuse() -> None:
+        raise Py4JError("the secret gateway is gone")
+
+    def stubborn() -> Query:
+        query = session.query(ends=False)
+        monkeypatch.setattr(query, "stop", refuse)
+        return query
+
+    run = runner(session, {"a": stubborn, "b": lambda: session.query(ends=False)}, False, lines)
+    run.begin()
+    run.close()
+    assert [query.isActive for query in session.queries] == [True, False]
+    told = [line.fields for line in lines if line.name == "pipeline_output_not_stopped"]
+    assert told == [{"output": "a", "error": "the *** gateway is gone"}]
 
 
 def test_an_output_that_is_stopped_from_outside_once_too_often_is_an_error() -> None:
