@@ -51,7 +51,7 @@ def test_each_job_is_done_once_though_a_worker_is_killed(place: Place, typed: Te
     typed.wait("ada has resize-1\n")
     typed.run(KILL)
     said = typed.run(QUICK)
-    assert said.count(" ends: every job is done\n") == 2
+    assert said.count(" ends: every job is done") == 2  # two processes may mix up the ends of their lines
     assert typed.run(LOOK).endswith("\n6\n")
 
     claimed: dict[str, list[str]] = {}
