@@ -13,6 +13,7 @@ from tidelog.cli.local.local_cluster import free_base_port
 from tidelog.net.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.runtime.disk import Disk
+from tidelog.testing.real.service_tasks import ServiceTask
 from tidelog.types import PRODUCER_WINDOW
 from tidelog.wire.messages import (
     CreateTopic,
@@ -34,11 +35,8 @@ from tidelog.wire.messages import (
     UseProducer,
 )
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.server import serve as serve_controller
 from tidelog_gateway.config import GatewayConfig
-from tidelog_gateway.server import serve as serve_gateway
 from tidelog_replica.config import GroupSettings, ReplicaConfig, ReplicaSettings
-from tidelog_replica.server import serve as serve_replica
 
 QUICK_GROUPS = GroupSettings(heartbeat_ms=100, session_min_ms=1000)
 """Members of groups need not wait long for each other."""
@@ -52,8 +50,7 @@ class Cluster:
         self.transport = WebSocketTransport()
         self._folder = folder
         self._nursery = nursery
-        self._scopes: dict[str, trio.CancelScope] = {}
-        self._ended: dict[str, trio.Event] = {}
+        self._tasks: dict[str, ServiceTask] = {}
         base = free_base_port(controllers)  # controllers must know each other's port before they listen
         self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{base + i}" for i in range(controllers)}
         self.gateway = ""
@@ -67,30 +64,20 @@ class Cluster:
 
     async def start(self, node: str) -> str:
         """Start a process by its name (``c1``, ``r2``, ``g1``); returns its URL."""
-        self._scopes[node] = scope = trio.CancelScope()
-        self._ended[node] = ended = trio.Event()
-
-        async def run(task_status: trio.TaskStatus[str]) -> None:
-            try:
-                with scope:
-                    await self._serve(node, task_status)
-            finally:
-                ended.set()
-
+        self._tasks[node] = task = self._task(node)
         with trio.fail_after(20):
-            return await self._nursery.start(run)
+            return await task.start()
 
     async def stop(self, node: str) -> None:
         """End a process, without any goodbye of its protocol."""
-        self._scopes[node].cancel()
-        await self._ended[node].wait()
+        await self._tasks[node].stop()
 
     @property
     def running(self) -> set[str]:
         """The names of the processes that run."""
-        return {node for node, ended in self._ended.items() if not ended.is_set()}
+        return {node for node, task in self._tasks.items() if task.is_running}
 
-    async def _serve(self, node: str, task_status: trio.TaskStatus[str]) -> None:
+    def _task(self, node: str) -> ServiceTask:
         folder = str(self._folder / node)
         urls = tuple(self.controllers.values())
         if node.startswith("c"):
@@ -104,18 +91,17 @@ class Cluster:
                 peers=self.controllers,
                 **self.settings.get(node, {}),  # type: ignore[arg-type]
             )
-            await serve_controller(controller, transport=self.transport, task_status=task_status)
+            return ServiceTask(self._nursery, controller, self.transport)
         elif node.startswith("r"):
             settings = ReplicaSettings(shutdown_s=self._shutdown_s, groups=QUICK_GROUPS)
             more = {"settings": settings} | self.settings.get(node, {})
             replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls, **more)  # type: ignore[arg-type]
-            disk = self.disks.get(node)
-            await serve_replica(replica, transport=self.transport, disk=disk, task_status=task_status)
+            return ServiceTask(self._nursery, replica, self.transport, disk=self.disks.get(node))
         else:
             more = {"port": 0, "shutdown_s": 0.0} | self.settings.get(node, {})
             gateway = GatewayConfig(node=node, controllers=urls, **more)  # type: ignore[arg-type]
             transport = self.transport if gateway.tls is None else WebSocketTransport(tls=gateway.tls)
-            await serve_gateway(gateway, transport=transport, clock=self._gateways_clock, task_status=task_status)
+            return ServiceTask(self._nursery, gateway, transport, clock=self._gateways_clock)
 
     def _gateways_clock(self) -> float:
         return trio.current_time() + self.gateways_ahead_s

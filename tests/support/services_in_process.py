@@ -8,10 +8,9 @@ from pathlib import Path
 
 import trio
 from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.testing.real.service_tasks import ServiceTask
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.server import serve as serve_controller
 from tidelog_replica.config import ReplicaConfig
-from tidelog_replica.server import serve as serve_replica
 
 
 @asynccontextmanager
@@ -20,15 +19,8 @@ async def two_services(folder: Path, secret: bytes = b"") -> AsyncIterator[tuple
     cluster, empty for none."""
     transport = WebSocketTransport(secret=secret)
     async with trio.open_nursery() as nursery:
-
-        async def controller(task_status: trio.TaskStatus[str]) -> None:
-            config = ControllerConfig(port=0, data_dir=str(folder / "c1"))
-            await serve_controller(config, transport=transport, task_status=task_status)
-
-        async def replica(task_status: trio.TaskStatus[str]) -> None:
-            config = ReplicaConfig(port=0, data_dir=str(folder / "r1"), controllers=(url,))
-            await serve_replica(config, transport=transport, task_status=task_status)
-
-        url = await nursery.start(controller)
-        yield url, await nursery.start(replica)
+        controller = ControllerConfig(port=0, data_dir=str(folder / "c1"))
+        url = await ServiceTask(nursery, controller, transport).start()
+        replica = ReplicaConfig(port=0, data_dir=str(folder / "r1"), controllers=(url,))
+        yield url, await ServiceTask(nursery, replica, transport).start()
         nursery.cancel_scope.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 
@@ -74,14 +73,11 @@ async def serve(folder: Path, port: int, replicas: int, host: str = HOST, origin
     ``folder``. The gateway listens on ``port`` of the address ``host``, and admits web pages of its own and of these
     origins. Prints their addresses when the cluster accepts writes. Returns after SIGINT or SIGTERM."""
     from tidelog_controller.config import ControllerConfig
-    from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig
-    from tidelog_gateway.server import serve as serve_gateway
     from tidelog_replica.config import ReplicaConfig
-    from tidelog_replica.server import serve as serve_replica
 
     from tidelog.cli.local.playground import LocalPlayground
-    from tidelog.net.websocket.transport import WebSocketTransport
+    from tidelog.testing.real.service_tasks import ServiceTask
 
     cluster = "dev"
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -91,40 +87,25 @@ async def serve(folder: Path, port: int, replicas: int, host: str = HOST, origin
                 async for _ in signals:
                     nursery.cancel_scope.cancel()
 
-            def run_controller(
-                transport: WebSocketTransport, port: int, task_status: trio.TaskStatus[str]
-            ) -> Awaitable[None]:
-                config = ControllerConfig(node="c1", cluster=cluster, port=port, data_dir=str(folder / "c1"))
-                return serve_controller(config, transport=transport, task_status=task_status)
-
-            def run_replica(
-                node: str, transport: WebSocketTransport, port: int, task_status: trio.TaskStatus[str]
-            ) -> Awaitable[None]:
-                data = str(folder / node)
-                config = ReplicaConfig(
-                    node=node, cluster=cluster, port=port, data_dir=data, controllers=(controller,)
-                )
-                return serve_replica(config, transport=transport, task_status=task_status)
-
             nursery.start_soon(stop)
             playground = LocalPlayground(nursery)
-            controller = await playground.start("c1", run_controller)
-            services = {"c1": controller}
+            services: dict[str, str] = {}
+            services["c1"] = controller = await playground.start(
+                ControllerConfig(node="c1", cluster=cluster, port=0, data_dir=str(folder / "c1"))
+            )
             for number in range(1, replicas + 1):
                 node = f"r{number}"
-                services[node] = await playground.start(node, partial(run_replica, node))
+                services[node] = await playground.start(
+                    ReplicaConfig(
+                        node=node, cluster=cluster, port=0, data_dir=str(folder / node), controllers=(controller,)
+                    )
+                )
             listen = GatewayConfig(
                 node="g1", cluster=cluster, host=host, port=port, controllers=(controller,), insecure=True,
                 allowed_origins=origins,
             )  # fmt: skip
-            gateway = services["g1"] = await nursery.start(
-                partial(
-                    serve_gateway,
-                    listen,
-                    transport=playground.transport("g1"),
-                    playground=playground,
-                )
-            )
+            transport = playground.transport("g1")
+            gateway = services["g1"] = await ServiceTask(nursery, listen, transport, playground=playground).start()
             await wait_ready(gateway, replicas)
             say(f"gateway  {gateway}")
             say(f"console  {gateway.replace('ws:', 'http:')}/console/")

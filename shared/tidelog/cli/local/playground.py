@@ -8,33 +8,34 @@ cut off first, so that it hands nothing over, and then ended; what it had on dis
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
-from tidelog.cli.local.message_tap import MessageTap
+from tidelog.cli.local.message_tap import ConnectionTap, MessageTap
 from tidelog.errors import refuse
-from tidelog.net.websocket.transport import WebSocketTransport
-from tidelog.testing.real.faulty_network import PlayedTransport
+from tidelog.testing.real.faulty_network import FaultyTransport
 from tidelog.wire.messages import PlayAnswer, PlayedMessage, PlayedNode
 from tidelog.wire.proof import MIN_SECRET_BYTES
 
-Serve = Callable[[WebSocketTransport, int, "trio.TaskStatus[str]"], Awaitable[None]]
-"""Function that runs a service on a port (0: a free one) over a transport until it is cancelled, and reports its URL
-as the task's status."""
+if TYPE_CHECKING:
+    from tidelog_controller.config import ControllerConfig
+    from tidelog_replica.config import ReplicaConfig
+
+    from tidelog.testing.real.service_tasks import ServiceTask
 
 
 class _Node:
-    """One service of the playground: how it is run, its network and port, and its state: running, paused, cut or
-    killed."""
+    """One service of the playground: its configuration, with the port that it listens on once it has started, its
+    network, its task, and its state: running, paused, cut or killed."""
 
-    def __init__(self, serve: Serve, transport: PlayedTransport) -> None:
-        self.serve = serve
-        self.transport = transport
+    def __init__(self, config: ControllerConfig | ReplicaConfig) -> None:
+        self.config = config
+        self.transport: FaultyTransport
+        self.task: ServiceTask
         self.state = "running"
-        self.port = 0
-        self.scope = trio.CancelScope()
-        self.ended = trio.Event()
 
 
 class LocalPlayground:
@@ -48,33 +49,26 @@ class LocalPlayground:
         self._recorder = MessageTap()
         self._secret = secrets.token_bytes(MIN_SECRET_BYTES)
 
-    def transport(self, name: str) -> PlayedTransport:
+    def transport(self, name: str) -> FaultyTransport:
         """Return a new network for the node ``name``, with the secret and the recorder of this playground."""
-        return PlayedTransport(name, self._recorder, self._secret)
+        return FaultyTransport(self._secret, partial(ConnectionTap, self._recorder, name))
 
-    async def start(self, name: str, serve: Serve) -> str:
+    async def start(self, config: ControllerConfig | ReplicaConfig) -> str:
         """Add a service to the playground: run it as a task in the nursery, wait until it listens, and return its
         URL. Raises the error with which its start fails. If the service is killed and healed later (``play``), it
-        listens at the same URL again. Called once for each name."""
-        node = self._nodes[name] = _Node(serve, self.transport(name))
+        listens at the same URL again. Called once for each node."""
+        node = self._nodes[config.node] = _Node(config)
         url = await self._run(node)
-        node.port = int(url.rpartition(":")[2])
+        node.config = replace(config, port=int(url.rpartition(":")[2]))
         return url
 
     async def _run(self, node: _Node) -> str:
-        """Run a service as a task in the nursery, wait until it listens, and return its URL. The task ends when
-        ``node.scope`` is cancelled, and then sets ``node.ended``."""
-        node.scope, node.ended = trio.CancelScope(), trio.Event()
+        """Run a service as a task over a new network, wait until it listens, and return its URL."""
+        from tidelog.testing.real.service_tasks import ServiceTask
 
-        async def run(task_status: trio.TaskStatus[str]) -> None:
-            try:
-                with node.scope:
-                    await node.serve(node.transport, node.port, task_status)
-            finally:
-                node.ended.set()
-
-        url: str = await self._nursery.start(run)
-        return url
+        node.transport = self.transport(node.config.node)
+        node.task = ServiceTask(self._nursery, node.config, node.transport)
+        return await node.task.start()
 
     async def play(self, name: str, act: str) -> PlayAnswer:
         """Carry out one action that the console requests with the message ``Play``: ``kill``, ``pause``, ``cut`` or
@@ -90,11 +84,11 @@ class LocalPlayground:
             if name not in self._nodes:
                 raise refuse("UNKNOWN_SERVER", f"no node {name!r}: there are {', '.join(self._nodes)}")
             async with self._playing:
-                await self._do(name, self._nodes[name], act)
+                await self._do(self._nodes[name], act)
         nodes = tuple(PlayedNode(known, node.state) for known, node in self._nodes.items())
         return PlayAnswer(nodes, messages)
 
-    async def _do(self, name: str, node: _Node, act: str) -> None:
+    async def _do(self, node: _Node, act: str) -> None:
         """Carry out an action on one node, and change its state. Raises ``MALFORMED`` if the action is unknown, or if
         the node is killed and the action is not ``heal``."""
         match act, node.state:
@@ -102,9 +96,9 @@ class LocalPlayground:
                 raise refuse("MALFORMED", "it is killed: heal it first")
             case "kill", _:
                 node.state = "killed"
-                await node.transport.cut()
+                node.transport.cut()
                 node.transport.gate.open()
-                node.scope.cancel()
+                node.task.cancel()
             case "pause", _:
                 node.state = "paused"
                 node.transport.heal()
@@ -112,10 +106,9 @@ class LocalPlayground:
             case "cut", _:
                 node.state = "cut"
                 node.transport.gate.open()
-                await node.transport.cut()
+                node.transport.cut()
             case "heal", "killed":
-                await node.ended.wait()
-                node.transport = self.transport(name)
+                await node.task.wait_ended()
                 await self._run(node)
                 node.state = "running"
             case "heal", _:

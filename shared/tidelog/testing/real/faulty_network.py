@@ -1,14 +1,18 @@
-"""A network whose connections can be paused and cut: what the services of one process are run over when faults are
-to be injected into them."""
+"""A network of real sockets whose connections can be paused and cut. The services of one process run over it when
+faults are to be injected into them: clusters for tests, and the playground of ``tidelog dev``.
+
+Each service has a ``FaultyTransport`` of its own. A *paused* service neither receives nor sends, and its connections
+stay open, as those of a process that hangs. A service that is *cut* off loses its connections, and no new ones reach
+it. ``cut_from`` cuts it from one other service alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Unpack
+from typing import Protocol, Unpack
 
 import trio
 
-from tidelog.cli.local.message_tap import ConnectionTap, MessageTap
 from tidelog.errors import Unreachable
 from tidelog.net.transport import Accepting, Connection, Outgoing
 from tidelog.net.websocket.frame_stream import FrameStream
@@ -16,12 +20,33 @@ from tidelog.net.websocket.transport import HELLO_BYTES, Stream, WebSocketTransp
 from tidelog.types import Buffer
 
 
-class PlayedStream(FrameStream):
-    """A connection of a node of the playground. It carries nothing while the node's gate is closed, and passes its
-    messages to a ``ConnectionTap``."""
+class Tap(Protocol):
+    """What looks at the messages of one connection."""
+
+    def record_received(self, data: bytes) -> None:
+        """Look at a message that was received."""
+
+    def remember_requests(self, messages: Sequence[Outgoing]) -> None:
+        """Look at messages that are about to be sent."""
+
+
+class NoTap:
+    """A ``Tap`` that looks at nothing."""
+
+    def record_received(self, data: bytes) -> None:
+        """Do nothing."""
+
+    def remember_requests(self, messages: Sequence[Outgoing]) -> None:
+        """Do nothing."""
+
+
+class FaultyStream(FrameStream):
+    """A connection of a service. It carries nothing while the service's gate is closed, and shows its messages to a
+    ``Tap``."""
 
     gate: Gate
-    tap: ConnectionTap
+    tap: Tap
+    is_broken = False
 
     async def receive(self) -> bytes:
         """Wait for a message, pass it to the tap, and return it; see ``FrameStream``."""
@@ -40,9 +65,15 @@ class PlayedStream(FrameStream):
         await super().send_many(messages)
 
     async def _receive_some(self, within: bool) -> bytes:
+        self._check_unbroken()
         data = await super()._receive_some(within)
         await self.gate.passed()
+        self._check_unbroken()
         return data
+
+    def _check_unbroken(self) -> None:
+        if self.is_broken:
+            raise Unreachable(f"connection to {self.remote} broke")
 
     async def _send_all(self, data: Buffer) -> None:
         await self.gate.passed()
@@ -51,16 +82,18 @@ class PlayedStream(FrameStream):
     @property
     def can_send_now(self) -> bool:
         """Whether ``send_now`` may be called: not while the node is paused, and otherwise as in ``FrameStream``."""
-        return self.gate.is_open and super().can_send_now
+        return self.gate.is_open and not self.is_broken and super().can_send_now
 
     @property
     def is_closed(self) -> bool:
         """Whether the connection is closed."""
         return self._closed
 
-    async def break_off(self) -> None:
+    def break_off(self) -> None:
         """Close the connection at once, without a closing handshake, as if the network had failed."""
-        await trio.aclose_forcefully(self._stream)
+        assert isinstance(self._stream, trio.SocketStream), "services of one process speak no TLS"
+        self.is_broken = True
+        self._stream.socket.close()
 
 
 class Gate:
@@ -90,25 +123,36 @@ class Gate:
             self._opened = trio.Event()
 
 
-class PlayedTransport(WebSocketTransport):
-    """The network of one node of the playground. The node can be paused (``gate``) or cut off (``cut``), and
-    healed."""
+class FaultyTransport(WebSocketTransport):
+    """The network of one service. The service can be paused (``gate``), cut off (``cut``), cut from single others
+    (``cut_from``), and healed."""
 
-    def __init__(self, node: str, recorder: MessageTap, secret: bytes) -> None:
-        super().__init__(secret=secret)
-        self._node = node
-        self._recorder = recorder
+    def __init__(self, secret: bytes = b"", tap: Callable[[], Tap] = NoTap) -> None:
+        """``secret``: the secret of the cluster, empty for none. ``tap`` makes the tap of each connection."""
+        super().__init__(secret=secret, masks=False)
+        self._make_tap = tap
         self.gate = Gate()
         self.is_cut = False
-        self._streams: dict[PlayedStream, None] = {}
+        self._cut_urls: set[str] = set()
+        self._streams: dict[FaultyStream, None] = {}
 
     async def connect(self, url: str) -> Connection:
         """Wait until the gate is open, connect to a URL, and return the connection. Raises ``Unreachable`` if this
-        node is cut off; see ``Transport.connect``."""
+        service is cut off, or cut from the one at the URL; see ``Transport.connect``."""
         await self.gate.passed()
-        if self.is_cut:
-            raise Unreachable(f"{url}: this node is cut off")
-        return await super().connect(url)
+        self._check_reachable(url)
+        connection = await super().connect(url)
+        try:
+            self._check_reachable(url)  # it may have been cut meanwhile
+        except Unreachable:
+            assert isinstance(connection, FaultyStream)
+            connection.break_off()
+            raise
+        return connection
+
+    def _check_reachable(self, url: str) -> None:
+        if self.is_cut or url in self._cut_urls:
+            raise Unreachable(f"{url}: the link is cut")
 
     async def serve(
         self,
@@ -119,14 +163,14 @@ class PlayedTransport(WebSocketTransport):
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept connections until cancelled. While the node is cut off, each new connection is closed at once,
+        """Accept connections until cancelled. While the service is cut off, each new connection is closed at once,
         without calling ``handler``. See ``Transport.serve``."""
 
         async def reached(connection: Connection) -> None:
-            assert isinstance(connection, PlayedStream)
+            assert isinstance(connection, FaultyStream)
             try:
                 if self.is_cut:
-                    await connection.break_off()
+                    connection.break_off()
                 else:
                     await handler(connection)
             finally:
@@ -135,24 +179,35 @@ class PlayedTransport(WebSocketTransport):
         await super().serve(host, port, reached, task_status=task_status, **accepting)
 
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
-        """Wrap an accepted or opened stream in a ``PlayedStream`` with this node's gate and a tap, and remember it
+        """Wrap an accepted or opened stream in a ``FaultyStream`` with this service's gate and a tap, and remember it
         for ``cut``."""
         for gone in [one for one in self._streams if one.is_closed]:
             del self._streams[gone]
         most, first = self.max_message_bytes, HELLO_BYTES if server else None
-        made = PlayedStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
+        made = FaultyStream(
+            stream, remote, server=server, masks=self.masks, max_bytes=most, first_bytes=first, early=early
+        )
         made.gate = self.gate
-        made.tap = ConnectionTap(self._recorder, self._node)
+        made.tap = self._make_tap()
         self._streams[made] = None
         return made
 
-    async def cut(self) -> None:
-        """Close all connections of the node abruptly, and refuse new ones until ``heal``."""
+    def cut(self) -> None:
+        """Close all connections of the service abruptly, and refuse new ones until ``heal``. Does not wait: no task
+        runs between the end of the first and that of the last connection."""
         self.is_cut = True
         for stream in list(self._streams):
-            await stream.break_off()
+            stream.break_off()
+
+    def cut_from(self, url: str) -> None:
+        """Close the connections that the service has opened to this URL, and refuse to open new ones until ``heal``.
+        To cut two services from each other, cut each from the URL of the other."""
+        self._cut_urls.add(url)
+        for stream in [one for one in self._streams if one.remote == url]:
+            stream.break_off()
 
     def heal(self) -> None:
         """Open the gate, and allow new connections. Connections that were closed stay closed."""
         self.is_cut = False
+        self._cut_urls.clear()
         self.gate.open()
