@@ -65,6 +65,33 @@ def configure(as_json: bool | None = None, level: str = "info") -> None:
     shared.setLevel(level.upper())
 
 
+@contextmanager
+def errors_alone() -> Iterator[None]:
+    """While the block runs, let the services of this process log errors alone, as text to stderr: for programs that
+    run services beside their own work, such as tests. Does nothing if the program has configured structlog itself;
+    the lines then go where its own go."""
+    if structlog.is_configured():
+        yield
+        return
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _escape, _plain_line],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # pytest exchanges sys.stderr
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+
+
+def _plain_line(_logger: object, _method: str, line: MutableMapping[str, Any]) -> str:
+    """Return a log line as text: event, fields, and the traceback on lines of its own."""
+    exception = line.pop("exception", None)
+    words = [str(line.pop("event", "")), *(f"{name}={value}" for name, value in line.items())]
+    return " ".join(["tidelog:", *words]) + ("" if exception is None else f"\n{exception}")
+
+
 def _json_line(value: Any, **how: Any) -> str:
     """Return a log line as JSON in ASCII without control characters. ``json`` escapes all of them but DEL."""
     return json.dumps(value, **how).replace("\x7f", "\\u007f")

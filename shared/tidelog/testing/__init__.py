@@ -14,3 +14,27 @@ Both stand on ``hardware`` (disks that lose power, a network that breaks, virtua
 the message level. Services are imported here as the command line imports them: nothing else of ``tidelog`` may import
 this room, and ``import tidelog`` does not load it.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.testing.real.cluster import AwaitableCluster, RealCluster
+
+__all__ = ["AwaitableCluster", "RealCluster"]
+
+_HOMES = {
+    "AwaitableCluster": "tidelog.testing.real.cluster",
+    "RealCluster": "tidelog.testing.real.cluster",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of this package when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tidelog.testing' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value

@@ -7,8 +7,10 @@ So tests wait for no device, and how long a sync takes is up to ``slow_down`` al
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from tidelog.runtime.disk import File, RealDisk
 from tidelog.types import Buffer
@@ -52,8 +54,11 @@ class FaultyDisk(RealDisk):
         self.slow.release()
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file; see ``Disk.open``."""
-        return _FaultyFile(super().open(path, create=create and not self.is_dead), self)
+        """Open a file; see ``Disk.open``. Instead of a file that would have to be created after ``kill`` it opens the
+        null device."""
+        if self.is_dead and create and not Path(path).exists():
+            path = os.devnull
+        return _FaultyFile(super().open(path, create=create), self)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a file by another one that is renamed to its name; see ``Disk.write_atomic``."""
