@@ -3,6 +3,7 @@ only ``conftest.py`` that the process reads which shares out the tests and write
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from typing import Any
 
@@ -13,12 +14,22 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")  # no property fails because the machine is busy
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background would have its commands ignore it
 
+pytest_plugins = ["pytester"]
+
 IN_TURN = {
     "clusters": ("tests/cluster/", "tests/real/"),
     "spark": ("tests/spark/",),
     "programs": ("tests/conformance/", "tests/pages/", "tests/strangers/", "tests/streams/"),
 }
 """Folders whose tests start whole clusters. Those of one name run one after the other, on one worker."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Know the setting of pytest-asyncio also in a run without that plugin, which only the tests of Tidelog's own
+    plugin load."""
+    with contextlib.suppress(ValueError):
+        parser.addini("asyncio_default_fixture_loop_scope", "See pytest-asyncio.")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -74,7 +74,7 @@ def errors_alone() -> Iterator[None]:
         yield
         return
     structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _escape, _plain_line],
+        processors=[structlog.processors.format_exc_info, _escape, _plain_line],
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # pytest exchanges sys.stderr
         cache_logger_on_first_use=False,

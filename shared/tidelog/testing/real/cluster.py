@@ -84,9 +84,14 @@ class RealCluster:
         return self._thread.run(self._tasks.records, topic)
 
     def leader(self, topic: str, partition: int = 0) -> str:
-        """Return the name of a partition's leader, and wait until it has one. Raises ``UNKNOWN_TOPIC`` and
-        ``UNKNOWN_PARTITION``."""
+        """Return the name of a partition's leader, and wait until it has one. Raises ``UNKNOWN_TOPIC``, also
+        for an unknown partition."""
         return self._thread.run(self._tasks.leader, topic, partition)
+
+    def wait_in_sync(self, topic: str) -> None:
+        """Wait until every replica of the topic's partitions is in sync, so that each alone has all committed
+        records: before another server is killed. Waits for ever if a server is down. Raises ``UNKNOWN_TOPIC``."""
+        self._thread.run(self._tasks.wait_in_sync, topic)
 
     def kill(self, node: str) -> None:
         """Kill a server, as SIGKILL does: it says no goodbye, and what it has written to its files is found again by
@@ -95,8 +100,8 @@ class RealCluster:
         self._thread.run(self._tasks.kill, node)
 
     def kill_leader(self, topic: str, partition: int = 0) -> str:
-        """Kill the replica server that leads a partition, and return its name. Raises ``UNKNOWN_TOPIC`` and
-        ``UNKNOWN_PARTITION``."""
+        """Kill the replica server that leads a partition, and return its name. Raises ``UNKNOWN_TOPIC``, also
+        for an unknown partition."""
         node = self.leader(topic, partition)
         self.kill(node)
         return node
@@ -151,6 +156,10 @@ class AwaitableCluster:
     async def leader(self, topic: str, partition: int = 0) -> str:
         """Return the name of a partition's leader."""
         return await _in_thread(partial(self._cluster.leader, topic, partition))
+
+    async def wait_in_sync(self, topic: str) -> None:
+        """Wait until every replica of the topic's partitions is in sync."""
+        await _in_thread(partial(self._cluster.wait_in_sync, topic))
 
     async def kill(self, node: str) -> None:
         """Kill a server."""

@@ -46,7 +46,7 @@ class Node:
         self.port = KeptPort()
         self.slow_sync = SlowSync()
         self.config: ServiceConfig
-        self.transport: FaultyTransport
+        self.transport = FaultyTransport()
         self.disk: FaultyDisk | None = None
         self.task: ServiceTask
         self.is_killed = False
@@ -56,8 +56,9 @@ class ClusterTasks:
     """A controller, replica servers and a gateway, which run in a nursery, and the faults that are injected into
     them. All methods run in trio."""
 
-    def __init__(self, nursery: trio.Nursery, folder: Path, replicas: int) -> None:
-        self._nursery = nursery
+    def __init__(self, folder: Path, replicas: int) -> None:
+        """``folder`` gets the data. ``replicas``: number of replica servers."""
+        self._nursery: trio.Nursery
         self._nodes = {name: Node(name) for name in (CONTROLLER, *_servers(replicas), GATEWAY)}
         self._cuts: set[frozenset[str]] = set()
         """The pairs of services that are cut from each other."""
@@ -82,9 +83,10 @@ class ClusterTasks:
             node.slow_sync.slow_down(0)
             node.transport.gate.open()
 
-    async def start(self) -> None:
-        """Start all services, and wait until the gateway knows every replica server as live. Raises ``TooSlowError``
-        if that takes longer than ``PATIENCE_S``."""
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Start all services as tasks of the nursery, and wait until the gateway knows every replica server as live.
+        Raises ``TooSlowError`` if that takes longer than ``PATIENCE_S``."""
+        self._nursery = nursery
         with trio.fail_after(PATIENCE_S):
             for node in self._nodes.values():
                 await self._run(node)
@@ -125,15 +127,21 @@ class ClusterTasks:
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
     async def leader(self, topic: str, partition: int) -> str:
-        """Return the name of a partition's leader, and wait until it has one. Raises ``UNKNOWN_TOPIC`` and
-        ``UNKNOWN_PARTITION``."""
+        """Return the name of a partition's leader, and wait until it has one. Raises ``UNKNOWN_TOPIC``, also
+        for an unknown partition."""
         async with tidelog.connect(self.address) as log:
             while True:
                 found = (await log.topics.describe(topic)).partitions
                 if partition not in range(len(found)):
-                    raise refuse("UNKNOWN_PARTITION", f"{topic} has {len(found)} partitions, and no {partition}")
+                    raise refuse("UNKNOWN_TOPIC", f"{topic} has {len(found)} partitions, and no {partition}")
                 if found[partition].leader:
                     return found[partition].leader
+                await trio.sleep(POLL_S)
+
+    async def wait_in_sync(self, topic: str) -> None:
+        """Wait until all replicas of a topic's partitions are in sync. Raises ``UNKNOWN_TOPIC``."""
+        async with tidelog.connect(self.address) as log:
+            while any(set(p.isr) != set(p.replicas) for p in (await log.topics.describe(topic)).partitions):
                 await trio.sleep(POLL_S)
 
     # --- faults ----------------------------------------------------------------------------------------------
@@ -251,12 +259,14 @@ def _config(name: str, port: int, data: str, controllers: tuple[str, ...]) -> Se
 async def running_cluster(folder: Path, replicas: int) -> AsyncIterator[ClusterTasks]:
     """Run a cluster with its data below ``folder`` while the block runs. The cluster is ready when the block
     begins."""
-    async with trio.open_nursery() as nursery:
-        cluster = ClusterTasks(nursery, folder, replicas)
-        try:
-            await cluster.start()
-            yield cluster
-        finally:
-            cluster.release()
-            nursery.cancel_scope.cancel()
-    cluster.close()
+    cluster = ClusterTasks(folder, replicas)
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                await cluster.start(nursery)
+                yield cluster
+            finally:
+                cluster.release()
+                nursery.cancel_scope.cancel()
+    finally:
+        cluster.close()
