@@ -32,6 +32,11 @@ ELSEWHERE = (
     ),
     Rule("docs/javascript.md", 'import .* from "@opentelemetry/api"', "the package is not among the test's"),
     Rule("docs/javascript.md", 'import zlib from "node:zlib"', "two ways beside each other; tests/js has the codecs"),
+    Rule(
+        "docs/testing-your-programs.md",
+        r"# (conftest|test_\w+)\.py\n|pip install 'tidelog\[testing\]'",
+        "tests/pages/test_real_clusters.py runs the tests, tests/real/test_wheel.py installs",
+    ),
     Rule("docs/spark.md", "rows = spark.read", "tests/spark/test_source.py and test_stream.py: it takes Spark"),
     Rule("docs/spark.md", "import tidelog.spark", "tests/spark/test_snippet.py runs it: it takes Spark"),
     Rule("docs/spark.md", "from tidelog.spark.errors", "tests/spark/test_source.py: it takes Spark"),

@@ -57,30 +57,31 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     return sdist, wheel
 
 
-def dependencies(requirements: list[str]) -> list[metadata.Distribution]:
-    """Return the distributions that pip installs for these requirements, as this environment has them. Extras that
-    nobody asks for are left out."""
+def dependencies(requirements: list[str], extra: str = "") -> list[metadata.Distribution]:
+    """Return the distributions that pip installs for these requirements and those of an extra, as this environment
+    has them. Extras that nobody asks for are left out."""
     found: dict[str, metadata.Distribution] = {}
-    waiting = list(requirements)
+    waiting = [(text, extra) for text in requirements]
     while waiting:
-        wanted = Requirement(waiting.pop())
-        if wanted.name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+        text, asked = waiting.pop()
+        wanted = Requirement(text)
+        if wanted.name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": asked})):
             found[wanted.name] = metadata.distribution(wanted.name)
-            waiting += found[wanted.name].requires or []
+            waiting += [(text, "") for text in found[wanted.name].requires or []]
     return list(found.values())
 
 
 class Installed:
-    """The wheel in an environment of its own, with the dependencies of a plain installation, which are links to those
-    of this one; so nothing is downloaded."""
+    """The wheel in an environment of its own, with the dependencies of a plain installation or of one with an extra,
+    which are links to those of this one; so nothing is downloaded."""
 
-    def __init__(self, folder: Path, wheel: Path) -> None:
+    def __init__(self, folder: Path, wheel: Path, extra: str = "") -> None:
         self.folder = folder
         venv.create(folder / "venv", symlinks=True)
         self.bin = folder / "venv" / "bin"
         (self.site,) = (folder / "venv" / "lib").glob("python*/site-packages")
         self.pip("install", "--quiet", "--no-index", "--no-deps", "--no-compile", wheel)
-        for needed in dependencies(described(wheel).get_all("Requires-Dist", [])):
+        for needed in dependencies(described(wheel).get_all("Requires-Dist", []), extra):
             for top in {path.parts[0] for path in needed.files or []} - {"..", "__pycache__"}:
                 (self.site / top).symlink_to(needed.locate_file(top))
         self.pip("check")
@@ -181,6 +182,43 @@ def test_what_needs_an_extra_says_which(installed: Installed, extra: str, comman
     done = installed.try_to_run(*command)
     last = done.stderr.decode().splitlines()[-1]
     assert done.returncode != 0 and last.endswith(f": pip install 'tidelog[{extra}]'"), done.stderr.decode()
+
+
+USERS_TEST = """
+import asyncio
+
+import tidelog
+
+
+def test_sync(tidelog_cluster):
+    tidelog_cluster.topic("orders")
+    with tidelog.sync.connect(tidelog_cluster.address) as log, log.producer("orders") as producer:
+        producer.send(b"one")
+    assert [record.value for record in tidelog_cluster.records("orders")] == [b"one"]
+
+
+def test_asyncio(tidelog_faulty_cluster):
+    cluster = tidelog_faulty_cluster
+
+    async def main():
+        await cluster.awaitable.topic("orders")
+        async with tidelog.aio.connect(cluster.address) as log, log.producer("orders") as producer:
+            await producer.send(b"one")
+            await cluster.awaitable.restart(await cluster.awaitable.kill_leader("orders"))
+            await producer.send(b"two")
+
+    asyncio.run(main())
+    assert [record.value for record in cluster.records("orders")] == [b"one", b"two"]
+"""
+
+
+def test_the_extra_for_tests_brings_pytest_the_fixtures_of_tidelog(
+    distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    made = Installed(tmp_path, distributions[1], extra="testing")
+    (tmp_path / "test_program.py").write_text(USERS_TEST)
+    said = made.run("python", "-m", "pytest", "-W", "error", "-q", "test_program.py").decode()
+    assert said.splitlines()[-1].startswith("2 passed"), said
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """Test tools: a whole cluster that a test runs, breaks and judges, in one process.
 
-A deterministic simulation: a seed decides everything that happens, so that every failure can be run again. It has two
-levels.
+``plugin`` has the fixtures that pytest finds. ``real`` runs real services at real ports (``tidelog_cluster``,
+``tidelog_faulty_cluster``).
+
+All else is a deterministic simulation: a seed decides everything that happens, so that every failure can be run
+again. It has two levels.
 
     messages   ``cluster``: the real cores of controllers and replica servers, with effects that simulated processes
                perform (``processes``), simulated users (``clients``) and ``invariants`` that are checked after every
@@ -12,7 +15,7 @@ levels.
 
 Both stand on ``hardware`` (disks that lose power, a network that breaks, virtual time); ``faults`` has what strikes
 the message level. Services are imported here as the command line imports them: nothing else of ``tidelog`` may import
-this room, and ``import tidelog`` does not load it.
+this room, except that ``tidelog dev`` runs its services by ``real``; and ``import tidelog`` does not load it.
 """
 
 from __future__ import annotations

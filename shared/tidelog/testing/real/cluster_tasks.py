@@ -141,7 +141,10 @@ class ClusterTasks:
     async def wait_in_sync(self, topic: str) -> None:
         """Wait until all replicas of a topic's partitions are in sync. Raises ``UNKNOWN_TOPIC``."""
         async with tidelog.connect(self.address) as log:
-            while any(set(p.isr) != set(p.replicas) for p in (await log.topics.describe(topic)).partitions):
+            while True:
+                partitions = (await log.topics.describe(topic)).partitions
+                if all(set(found.isr) == set(found.replicas) for found in partitions):
+                    return
                 await trio.sleep(POLL_S)
 
     # --- faults ----------------------------------------------------------------------------------------------

@@ -34,10 +34,10 @@ class NoTap:
     """A ``Tap`` that looks at nothing."""
 
     def record_received(self, data: bytes) -> None:
-        """Do nothing."""
+        """Ignore a message that was received."""
 
     def remember_requests(self, messages: Sequence[Outgoing]) -> None:
-        """Do nothing."""
+        """Ignore messages that are about to be sent."""
 
 
 class FaultyStream(FrameStream):
