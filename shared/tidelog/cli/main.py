@@ -67,6 +67,7 @@ SECTIONS = {
         "why": Entry("explain.why", "Explain a partition or a record."),
         "describe": Entry("explain.describe", "Show topics and servers, also as they were at a time."),
         "verify": Entry("verify", "Check that nothing was lost, and that replicas are equal."),
+        "mcp": Entry("mcp.command", "Let agents ask about the cluster (Model Context Protocol)."),
         "capture": Entry("explain.capture", "Save the state of the cluster in a file, for a bug report."),
         "conformance": Entry("conformance", "Check a client library in any language."),
         "bench": Entry("bench", "Measure throughput and latency of the cluster."),
@@ -286,24 +287,28 @@ def main() -> None:
 main.params[:0] = [ConnectionOption(field=field) for field in OPTIONS]
 
 
-def connect(gateways: tuple[str, ...], patience_s: float = 0.0) -> AbstractAsyncContextManager[Log]:
+def connect(
+    gateways: tuple[str, ...], patience_s: float = 0.0, *, token: str | None = None
+) -> AbstractAsyncContextManager[Log]:
     """Return a context manager that connects a client for the running command, with the TLS files and the token of
     its options. Entering it raises ``UNREACHABLE``, whose message says what listens there instead: after
     ``FAILED_TIMEOUT_S`` if every gateway has failed by then, otherwise after ``CONNECT_TIMEOUT_S``, and the time of a
     handshake for each further gateway. Both are short, since a user waits at a terminal. ``patience_s``: for a
-    cluster that has answered before, try at least for so long."""
+    cluster that has answered before, try at least for so long. ``token``: present this token ("": none)
+    instead of the token and certificate of the options."""
     from tidelog.client.log import open_log
     from tidelog.client.trio_loop import TrioLoop
-    from tidelog.net.tls import TlsFiles
+    from tidelog.net.tls import TlsFiles, TlsOptions
     from tidelog.net.websocket.transport import HANDSHAKE_TIMEOUT_S, WebSocketTransport
 
     settings = settings_of(click.get_current_context())
+    tls = tls_options() if token is None else TlsOptions(settings.ca)
     return open_log(
         gateways,
-        TrioLoop(WebSocketTransport(tls=TlsFiles(tls_options()))),
+        TrioLoop(WebSocketTransport(tls=TlsFiles(tls))),
         max(patience_s, CONNECT_TIMEOUT_S + HANDSHAKE_TIMEOUT_S * (len(gateways) - 1)),
         REQUEST_TIMEOUT_S,
-        token_in(settings.token_file) or settings.token,
+        token_in(settings.token_file) or settings.token if token is None else token,
         client_name(),
         failed_timeout_s=max(patience_s, FAILED_TIMEOUT_S),
     )

@@ -185,7 +185,7 @@ def test_rich_is_not_imported_where_stdout_is_no_terminal(form: list[str]) -> No
 # --- all commands ----------------------------------------------------------------------------------------
 
 SENTENCES = {
-    *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "consume"),
+    *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "consume", "mcp"),
     *(
         f"topics {word}"
         for word in ("configure", "alter", "grow", "learners", "set-readonly", "pause", "resume", "delete")
