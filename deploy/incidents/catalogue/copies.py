@@ -13,6 +13,7 @@ from tidelog.net.tls import TlsFiles
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Hello, InitProducer, Message, Produce, ProducePart, ProducerId, UseProducer
 
+RECORDS = 3
 BODY_BYTES = 20
 ACKS_ALL = 2
 
@@ -31,16 +32,21 @@ async def send_poison(stage: Stage) -> None:
         producer = await link.call(InitProducer(), 15)
         assert isinstance(producer, ProducerId)
         await link.call(UseProducer(producer.producer_id, 0, producer.ticket), 15)
-        header = read_header(encode_batch([NewRecord(b".", None, 3000)] * 3, producer_id=producer.producer_id))
-        batch = seal_batch(header._replace(body_length=BODY_BYTES), b"\xff" * BODY_BYTES)
+        batch = poison(producer.producer_id)
         link.post(Produce((ProducePart(1, topic.topic_id, 0, ACKS_ALL, 15_000, len(batch)),), batch))
 
         async def taken() -> bool:
             described = await stage.log.topics.describe(name, offsets=True)
-            return described.partitions[0].high_watermark >= header.record_count
+            return described.partitions[0].high_watermark >= RECORDS
 
         await stage.until(taken, "the batch is taken")
     await stage.send(name, 20, size=8000)  # the scrubber reads closed segments
+
+
+def poison(producer_id: int) -> bytes:
+    """Return a batch of three records with a right CRC, whose body no reader can decode."""
+    header = read_header(encode_batch([NewRecord(b".", None, 3000)] * RECORDS, producer_id=producer_id))
+    return seal_batch(header._replace(body_length=BODY_BYTES), b"\xff" * BODY_BYTES)
 
 
 def _ignore(link: Link, id: int | None, message: Message) -> None:

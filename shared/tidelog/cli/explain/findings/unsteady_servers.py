@@ -74,7 +74,7 @@ def _losses(view: ClusterSnapshot) -> dict[str, _Losses]:
     for (topic, partition), entries in view.histories.items():
         times: dict[str, list[int]] = {}
         for before, entry in pairwise(entries):
-            node = _lost_server(entry)
+            node = _lost_server(before, entry)
             if not node or view.now_ms - entry.time_ms > WINDOW_MS:
                 continue
             losses = found.setdefault(node, _Losses())
@@ -91,11 +91,12 @@ def _losses(view: ClusterSnapshot) -> dict[str, _Losses]:
     return found
 
 
-def _lost_server(entry: HistoryEntry) -> str:
-    """Return the server whose loss brought about a change of a partition; "" if none did."""
+def _lost_server(before: HistoryEntry, entry: HistoryEntry) -> str:
+    """Return the server whose loss brought about a change of a partition; "" if none did. ``before`` is the entry
+    before it."""
     if entry.cause not in _LOST or (entry.cause == "handed_over" and entry.evidence.get("reason") != "shutdown"):
         return ""
-    return entry.evidence.get("leader" if entry.cause == "leader_reported" else "node", "")
+    return before.leader if entry.cause == "leader_reported" else entry.evidence.get("node", "")
 
 
 def _is_end(entry: HistoryEntry) -> bool:

@@ -3,8 +3,13 @@ server that was lost once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
+from support.applied_commands import Log
 from tidelog.wire.messages import HistoryEntry, PartitionInfo
+from tidelog_controller.metadata.commands import FenceServer, RegisterServer, UnfenceServer
 
 from unit.tidelog.cli.explain.findings.cluster_views import NOW_MS, WHOLE, causes, cluster, entry, finding
 
@@ -22,13 +27,55 @@ def losses(*ago_s: float, link: str = "") -> Histories:
     followed: list[HistoryEntry] = []
     for ago in ago_s:
         led.append(entry(ago + 3, "leader_elected", "transferred", "r2", to="r2"))
-        led.append(entry(ago, "leader_elected", "leader_reported", "r1", isr=WITHOUT, leader="r2", reports="2"))
+        led.append(entry(ago, "leader_elected", "leader_reported", "r1", isr=WITHOUT, reports="2"))
         followed.append(entry(ago + 3, "isr_expanded", "follower_caught_up", "r1"))
         followed.append(entry(ago - 2.5, "isr_shrunk", "session_expired", "r1", isr=WITHOUT, **evidence))
     return {("orders", 0): tuple(led), ("orders", 1): tuple(followed)}
 
 
 TWO = (WHOLE, WHOLE)
+
+
+def at(ago_s: float) -> int:
+    return int(NOW_MS - ago_s * 1000)
+
+
+def grow(log: Log, ago_s: float) -> None:
+    """The leader takes all replicas into the in-sync set."""
+    log.write(replace(log.proposal("r1", "r2", "r3"), time_ms=at(ago_s)))
+
+
+def killed(log: Log, ago_s: float) -> None:
+    """r1 is killed, its followers report it, and a second after its loss it registers as a new incarnation."""
+    if log.partition.leader == "r1":
+        log.write(replace(log.report(), time_ms=at(ago_s)))
+    log.write(FenceServer(at(ago_s - 0.2), "r1", log.epoch_of("r1"), {"silent_ms": "900", "link": "broken"}))
+    lives = (log.state.servers["r1"].life or "first", f"life-{len(log.commands)}")
+    log.write(RegisterServer(at(ago_s - 1), "r1", "ws://r1", lives, False))
+    grow(log, ago_s - 2)
+
+
+def frozen(log: Log, ago_s: float) -> None:
+    """r1 is not heard of for four seconds, and its followers report it."""
+    if log.partition.leader == "r1":
+        log.write(replace(log.report(), time_ms=at(ago_s)))
+    log.write(FenceServer(at(ago_s - 2.2), "r1", log.epoch_of("r1"), {"silent_ms": "3002"}))
+    log.write(UnfenceServer(at(ago_s - 3), "r1", log.epoch_of("r1")))
+    grow(log, ago_s - 3.5)
+
+
+@pytest.mark.parametrize(("happens", "cause"), [(killed, "server-restarting"), (frozen, "server-unsteady")])
+def test_the_controllers_histories_tell_the_two_apart(happens: Callable[[Log, float], None], cause: str) -> None:
+    """The entries are those that the rules of the controllers make of these commands."""
+    log = Log()
+    log.register("r1", "r2", "r3")
+    log.topic("r1", "r2", "r3", min_insync_replicas=2)
+    for ago_s in (40, 30):
+        happens(log, ago_s)
+        assert not causes(cluster(histories={("orders", 0): log.state.history["id"][0]}))
+    happens(log, 20)
+    (one,) = causes(cluster(histories={("orders", 0): log.state.history["id"][0]}))
+    assert one.cause == cause and "3 times in 40 s" in one.what, log.state.history["id"][0]
 
 
 def test_a_server_that_is_restarted_again_and_again_is_the_cause() -> None:
