@@ -15,6 +15,8 @@ from tidelog.wire.messages import Hello, InitProducer, Message, Produce, Produce
 
 RECORDS = 3
 BODY_BYTES = 20
+FILLER, CHANGED = b"..", b".!"
+"""A piece of the values that ``Stage.send`` sends, and what is put in its place."""
 ACKS_ALL = 2
 
 
@@ -81,15 +83,15 @@ async def change_copy(stage: Stage) -> None:
 
 
 def tamper(folder: Path, number: int) -> None:
-    """Change the timestamp of a batch, and its CRC with it, in the first segment of a closed log."""
+    """Change a byte of a value in a batch, and its CRC with it, in the first segment of a log that is closed."""
     path = min(folder.glob("*.log"))
     data, position = bytearray(path.read_bytes()), 0
     for _ in range(number):
         position += read_header(data, position).batch_length
     header = read_header(data, position)
     end = position + header.batch_length
-    changed = header._replace(max_timestamp=header.max_timestamp + 1)
-    data[position:end] = seal_batch(changed, bytes(data[position + HEADER_BYTES : end]))
+    stored = bytes(data[position + HEADER_BYTES : end])
+    data[position:end] = seal_batch(header, stored.replace(FILLER, CHANGED, 1))
     path.write_bytes(data)
     for derived in folder.glob("*.index"):
         derived.unlink()

@@ -13,6 +13,8 @@ leader_min_term_s = 1
 leader_imbalance_percentage = 0
 """
 """Settings of the controllers with which leaderships return to a server within a second or two."""
+LEAD_S = 4.0
+"""Most seconds for which a server that is killed again and again may run until it leads again."""
 PLAN = ClusterPlan(settings={"controller": QUICK_BALANCE})
 
 
@@ -23,10 +25,11 @@ async def crash_again_and_again(stage: Stage) -> None:
     async def loop() -> None:
         while True:
             await stage.kill(node)
-            await trio.sleep(stage.random.uniform(1.0, 1.5))
+            await trio.sleep(stage.random.uniform(0.8, 1.2))
             await stage.start(node)
             await stage.until(lambda: _serves(stage, node), f"{node} is live")
-            await trio.sleep(stage.random.uniform(1.0, 2.0))
+            with trio.move_on_after(LEAD_S):
+                await stage.until(lambda: _leads(stage, node), f"{node} leads")
 
     stage.begin("flapping", loop)
 
@@ -74,6 +77,11 @@ async def thaw_follower(stage: Stage) -> None:
     """Let the server run, and have the topic need two replicas in sync."""
     await thaw(stage)
     await stage.log.topics.alter(stage.topic, {"min_insync_replicas": 2})
+
+
+async def _leads(stage: Stage, node: str) -> bool:
+    """Return whether a server leads the first partition of the topic."""
+    return (await stage.partition(stage.topic)).leader == node
 
 
 async def _serves(stage: Stage, node: str) -> bool:

@@ -26,6 +26,7 @@ FOLLOWS: Mapping[str, Sequence[str]] = {
         *("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
         *("copies-differ", "in-sync-below-minimum", "partition-without-leader"),
     ),
+    **dict.fromkeys(_CUT, _UNSTEADY),
     "server-slow": (*_UNSTEADY, *_HELD_UP, *_CUT),
     "disk-nearly-full": ("retention-not-set",),
     "learner-down": (*_UNSTEADY, *_LOST_SERVERS),

@@ -154,3 +154,14 @@ def test_what_follows_from_it_is_called_a_consequence() -> None:
     assert [one.cause for one in causes(view)] == ["server-restarting"]
     assert finding(view, "replica-server-down").because_of == "server-restarting"
     assert finding(view, "replica-out-of-sync").because_of == "server-restarting"
+
+
+def test_peers_that_cannot_connect_to_it_are_no_network_that_is_cut() -> None:
+    page = 'tidelog_replica_peer_unreachable_seconds{peer="r2"} 9\n'
+    pages = {"r1": page, "r3": page}
+    metrics: dict[str, dict[str, float]] = {node: {} for node in ("r1", "r2", "r3")}
+    histories = losses(40, 25, 10, link="broken")
+    alone = cluster(*TWO, pages=pages, metrics=metrics)
+    assert {one.cause for one in causes(alone)} == {"network-cut"}
+    both = cluster(*TWO, pages=pages, metrics=metrics, histories=histories)
+    assert [one.cause for one in causes(both)] == ["server-restarting"]
