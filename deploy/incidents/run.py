@@ -71,10 +71,9 @@ async def play(turns: Sequence[Sequence[Incident]], seed: int, limit_s: float = 
 
 async def _turn(stage: Stage, incidents: Sequence[Incident], seed: int, limit_s: float) -> list[Row]:
     """Plant these incidents at once, wait until they are named, mend them, and wait until nothing is said."""
-    began: dict[str, float] = {}
     for one in incidents:
         await one.plant(stage)
-        began[one.name] = trio.current_time()
+    began = dict.fromkeys((one.name for one in incidents), trio.current_time())  # all are there now
     said, named = await wait_named(stage, incidents, began, limit_s)
     for one in incidents:
         if one.metric and not await stage.metric(one.metric):
@@ -133,6 +132,8 @@ async def wait_named(
             raise Missed(f"{wrong} after {limit_s:g} s; doctor says {_in_words(said.findings)}")
         await trio.sleep_until(started + EVERY_S)
     for one in incidents:
+        if named[one.name] > limit_s:
+            raise Missed(f"{one.name}: named after {named[one.name]:.1f} s only")
         finding = said.named(one.cause)
         if finding and not (finding["evidence"] and finding["next_step"]):
             raise Missed(f"{one.name}: named without evidence or next step: {finding}")

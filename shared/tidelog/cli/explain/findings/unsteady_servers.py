@@ -8,7 +8,7 @@ a while."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -24,6 +24,8 @@ RECENT_MS = 45_000
 """Milliseconds since the last loss after which a server counts as steady again."""
 LEAST_LOSSES = 3
 """Number of losses within the window from which on a server is reported."""
+QUICK_MS = 30_000
+"""Milliseconds within which two losses suffice: nobody restarts a server twice within so short a time on purpose."""
 SAME_MS = 4_000
 """What shows a restart in some partition within so many milliseconds of a loss belongs to that loss: a session may
 end later than the leader is replaced."""
@@ -49,10 +51,10 @@ class _Losses:
 
 
 def examine_unsteady(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Yield a finding for each server that was lost ``LEAST_LOSSES`` times within the last ``WINDOW_MS``, the last
-    time within ``RECENT_MS``."""
+    """Yield a finding for each server that was lost ``LEAST_LOSSES`` times within the last ``WINDOW_MS``, or twice
+    within ``QUICK_MS``, the last time within ``RECENT_MS``."""
     for node, seen in sorted(_losses(view).items()):
-        if len(seen.times) < LEAST_LOSSES or view.now_ms - seen.times[-1] > RECENT_MS:
+        if not _is_unsteady(seen.times) or view.now_ms - seen.times[-1] > RECENT_MS:
             continue
         started_ms = int(total(view.pages.get(node, ""), "process_start_time_seconds") * 1000)
         span = f"{len(seen.times)} times in {(view.now_ms - seen.times[0]) / 1000:.0f} s"
@@ -66,6 +68,11 @@ def examine_unsteady(view: ClusterSnapshot) -> Iterator[Finding]:
             step = f"Look at the load, the memory and the network of its host; {log} has the pauses that it noticed."
             cause = "server-unsteady"
         yield Finding(WARNING, what, step, cause, (node,), _evidence(seen, started_ms))
+
+
+def _is_unsteady(times: Sequence[int]) -> bool:
+    """Return whether a server that was lost at these times, in milliseconds, comes and goes."""
+    return len(times) >= LEAST_LOSSES or any(after - before <= QUICK_MS for before, after in pairwise(times))
 
 
 def _losses(view: ClusterSnapshot) -> dict[str, _Losses]:
