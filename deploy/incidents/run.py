@@ -202,7 +202,7 @@ async def healthy(minutes: float, seed: int) -> tuple[int, list[str]]:
                 if wrong:
                     false.append(_in_words(wrong))
                 await trio.sleep(EVERY_S)
-            stage.end("healthy")
+            await stage.end("healthy")
     return runs, false
 
 

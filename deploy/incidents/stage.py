@@ -182,8 +182,9 @@ class Stage:
     load: Load
     nursery: trio.Nursery
     facts: dict[str, Any] = field(default_factory=dict)
-    """What ``plant`` leaves for ``mend``, by a name with that of the incident, such as "flapping.scope"."""
+    """What ``plant`` leaves for ``mend``, by a name with that of the incident, such as "flapping"."""
     _made: list[str] = field(default_factory=list)
+    _background: dict[str, tuple[trio.CancelScope, trio.Event]] = field(default_factory=dict)
     links: ProxyLinks | None = None
     """The links between processes, if the plan has them; its methods are called with ``do``."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -339,17 +340,23 @@ class Stage:
 
     def begin(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run ``work`` in the background until ``end`` is called with the same name."""
-        scope = self.facts[f"{name}.scope"] = trio.CancelScope()
+        scope, ended = self._background[name] = trio.CancelScope(), trio.Event()
 
         async def inside() -> None:
-            with scope:
-                await work()
+            try:
+                with scope:
+                    await work()
+            finally:
+                ended.set()
 
         self.nursery.start_soon(inside)
 
-    def end(self, name: str) -> None:
-        """Cancel what ``begin`` started under this name."""
-        self.facts.pop(f"{name}.scope").cancel()
+    async def end(self, name: str) -> None:
+        """Cancel what ``begin`` started under this name, and wait until it has ended: what it does in a thread, such
+        as the start of a process, is finished first."""
+        scope, ended = self._background.pop(name)
+        scope.cancel()
+        await ended.wait()
 
 
 def _reasons(url: str) -> list[str]:

@@ -138,7 +138,7 @@ async def starve(stage: Stage) -> None:
 
 async def feed(stage: Stage) -> None:
     """Let it run all the time again."""
-    stage.end("server-slow")
+    await stage.end("server-slow")
 
 
 GROWS = "The disks of the servers have more on them every day, and nobody has changed anything."

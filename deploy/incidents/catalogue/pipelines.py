@@ -81,7 +81,7 @@ async def _consume(stage: Stage) -> None:
 async def end_consumer(stage: Stage) -> None:
     """Run a consumer that writes a table, and end it."""
     await start_consumer(stage)
-    stage.end("consumer")
+    await stage.end("consumer")
 
 
 async def start_consumer(stage: Stage) -> None:

@@ -36,7 +36,7 @@ async def crash_again_and_again(stage: Stage) -> None:
 
 async def run_on(stage: Stage) -> None:
     """Let the server run."""
-    stage.end("flapping")
+    await stage.end("flapping")
     await stage.start(stage.facts["flapping"])
 
 
@@ -69,7 +69,7 @@ def _freeze(stage: Stage, node: str) -> None:
 
 async def thaw(stage: Stage) -> None:
     """Let the server run."""
-    stage.end("flapping")
+    await stage.end("flapping")
     await stage.do(stage.cluster.resume, stage.facts["flapping"])
 
 

@@ -29,7 +29,7 @@ async def leave_open(stage: Stage) -> None:
 
 async def abort(stage: Stage) -> None:
     """End the program, and abort what it left."""
-    stage.end("transaction")
+    await stage.end("transaction")
     await stage.log.transactions.abort(stage.facts["transaction"])
 
 
