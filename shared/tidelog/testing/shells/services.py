@@ -3,10 +3,11 @@ disks."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 import trio
 from tidelog_controller.config import ControllerConfig
@@ -21,24 +22,33 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.runtime.disk import Disk
 from tidelog.testing.hardware.disk import SimDisk
 from tidelog.testing.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS
-from tidelog.testing.shells.streams import NODE, Net
+from tidelog.testing.shells.streams import NODE
 
 CONTROLLERS = {f"c{n}": f"ws://c{n}:9192" for n in (1, 2, 3)}
 REPLICAS = ("r1", "r2", "r3")
 GATEWAY_URL = "ws://g1:9292"
 
 
+class Network(Protocol):
+    """The network of the processes, from which a killed one is removed."""
+
+    def detach(self, node: str) -> None:
+        """Break all connections of a node and close its listeners."""
+
+
 class Services:
     """All processes of a run by name. ``folder`` holds the stores of the controllers, in real files."""
 
+    controllers: Mapping[str, str] = CONTROLLERS
+    """The URL of each controller, by name."""
     controller_settings = CONTROLLER_SETTINGS
     replica_settings = REPLICA_SETTINGS
     gateway_config = GatewayConfig(shutdown_s=0.0)
 
-    def __init__(self, net: Net, nursery: trio.Nursery, folder: Path, rng: Random) -> None:
+    def __init__(self, net: Network, nursery: trio.Nursery, folder: Path, rng: Random) -> None:
         self.net = net
         self.disks = {node: SimDisk() for node in REPLICAS}
-        self.names = (*CONTROLLERS, *REPLICAS, "g1")
+        self.names = (*self.controllers, *REPLICAS, "g1")
         self.exits = 0
         """The number of times that a server ended itself."""
         self._nursery = nursery
@@ -103,7 +113,7 @@ class Services:
 
     def _serve(self, node: str) -> Callable[[], Awaitable[None]]:
         """Return the function that runs the server of a node."""
-        transport, urls = WebSocketTransport(), tuple(CONTROLLERS.values())
+        transport, urls = WebSocketTransport(), tuple(self.controllers.values())
         if node.startswith("c"):
             controller = ControllerConfig(
                 shutdown_s=0.0,
@@ -111,7 +121,7 @@ class Services:
                 cluster="sim",
                 host=node,
                 data_dir=str(self.folder / node),
-                peers=CONTROLLERS,
+                peers=dict(self.controllers),
                 settings=self.controller_settings,
             )
             return lambda: serve_controller(controller, transport=transport)

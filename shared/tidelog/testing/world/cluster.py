@@ -1,0 +1,39 @@
+"""The cluster of a world: a controller, three replica servers and a gateway, which cost little while they are idle.
+
+The settings are those of the product with longer pauses between heartbeats, pings and checkpoints. One controller is
+enough: programs meet it only when leaders change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tidelog.testing.shells.services import GATEWAY_URL, REPLICAS, Services
+
+GATEWAY = "g1"
+CONTROLLER = "c1"
+SERVERS = REPLICAS
+ADDRESS = GATEWAY_URL
+
+
+class WorldServices(Services):
+    """The services of a world, with settings under which an idle cluster costs little."""
+
+    controllers: Mapping[str, str] = {CONTROLLER: f"ws://{CONTROLLER}:9192"}
+    controller_settings = replace(
+        Services.controller_settings,
+        session_timeout_s=6.0,
+        raft=replace(Services.controller_settings.raft, snapshot_threshold=1000),
+    )
+    replica_settings = replace(
+        Services.replica_settings,
+        heartbeat_s=2.0,
+        controller_timeout_s=3.0,
+        replica_max_idle_wait_s=3.0,
+        replica_min_leader_timeout_s=3.0,
+        replica_max_leader_timeout_s=3.0,
+        checkpoint_interval_s=30.0,
+        retention_check_interval_s=60.0,
+        scrub_interval_s=86_400.0,
+    )

@@ -1,0 +1,149 @@
+"""The faults of a world: what may happen, and the list of it that a seed draws before the run.
+
+A fault strikes at a time, or at a *moment* of a program's traffic (``traffic``): half of them do, so that a program
+is killed between a commit and its answer as often as it is killed while it sleeps. Which moments there are, and how
+many, is known from a run without faults, the *calm run*. The list is data: a failing run is repeated with fewer
+faults until each of them is needed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tidelog.testing.world.cluster import CONTROLLER, GATEWAY, SERVERS
+
+PROGRAM_KINDS = ("kill_program", "pause_program", "lose_answer", "isolate_program")
+CLUSTER_KINDS = (
+    *("kill", "power", "move_leader", "cut", "block", "mute", "slow"),
+    *("disk_error", "slow_disk", "kill_gateway", "kill_controller", "clock"),
+)
+KINDS = (*PROGRAM_KINDS, *CLUSTER_KINDS)
+SESSION_S = 45.0
+"""The session timeout of members of groups, unless the program chooses another."""
+TEXTS = {
+    "kill_program": "{target} is killed, and started again after {back_s:g} s",
+    "pause_program": "{target} stands still for {seconds:g} s",
+    "lose_answer": "{target} loses its connections with the answers on their way, for {seconds:g} s",
+    "isolate_program": "{target} is cut off from the network for {seconds:g} s",
+    "kill": "replica server {target} is killed, and started again after {back_s:g} s",
+    "power": "replica server {target} loses power, and is started again after {back_s:g} s",
+    "move_leader": "the leader of a partition is moved to {target}",
+    "cut": "the connections between {target} and {other} break",
+    "block": "nothing gets from {target} to {other} for {seconds:g} s",
+    "mute": "the connections between {target} and {other} lose everything from now on",
+    "slow": "the network takes {seconds:g} s",
+    "disk_error": "the disk of {target} fails",
+    "slow_disk": "the disk of {target} takes up to {seconds:g} s for everything, for {back_s:g} s",
+    "kill_gateway": "the gateway is killed, and started again after {back_s:g} s",
+    "kill_controller": "the controller is killed, and started again after {back_s:g} s",
+    "clock": "the wall clock of {target} jumps by {seconds:g} s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorldFault:
+    """One fault. Times are virtual seconds since the programs were started."""
+
+    kind: str
+    target: str
+    """The program, as ``name-1``, or the service that it strikes."""
+    at: float = 0.0
+    """When it strikes, or from when on it waits for its moment."""
+    moment: str = ""
+    """The kind of moment of the traffic of ``program`` at which it strikes; "": it strikes at its time."""
+    number: int = 1
+    """Which moment of that kind, counted from the start of the run."""
+    program: str = ""
+    delay_s: float = 0.0
+    """How long after the moment it strikes."""
+    seconds: float = 0.0
+    back_s: float = 0.0
+    """After how many seconds a killed process is started again."""
+    other: str = ""
+    """The other end of a connection."""
+    linger_s: float = 0.0
+    """How long the network goes on to carry what a killed program has sent."""
+
+    def __str__(self) -> str:
+        what = TEXTS[self.kind].format(**asdict(self))
+        if not self.moment:
+            return f"{self.at:.3f} s: {what}"
+        after = f"{self.delay_s:g} s after " if self.delay_s else "at "
+        return f"{after}'{self.moment}' number {self.number} of {self.program}: {what}"
+
+    def data(self) -> dict[str, Any]:
+        """Return the fault as a document for JSON; ``WorldFault(**document)`` reads it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Calm:
+    """What a run without faults came to."""
+
+    seconds: float = 5.0
+    """How long the programs worked, in virtual seconds."""
+    moments: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many moments of each kind each program had."""
+
+
+def draw(rng: random.Random, programs: Sequence[str], kinds: Sequence[str], calm: Calm) -> list[WorldFault]:
+    """Return the faults of a run, in the order of their times. ``programs``: the name of each copy."""
+    chosen = [kind for kind in kinds if rng.random() < 0.6] or list(kinds)
+    mine = [kind for kind in chosen if kind in PROGRAM_KINDS] or [kind for kind in kinds if kind in PROGRAM_KINDS]
+    others = [kind for kind in chosen if kind in CLUSTER_KINDS]
+    span = max(0.5, min(60.0, calm.seconds * rng.choice((0.5, 1.0, 1.5))))
+    faults = []
+    for _ in range(rng.choice((2, 3, 4, 6, 9, 12))):
+        pool = mine if mine and (not others or rng.random() < 0.7) else others
+        faults.append(_draw_one(rng, rng.choice(pool), programs, calm, span))
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+def _draw_one(rng: random.Random, kind: str, programs: Sequence[str], calm: Calm, span: float) -> WorldFault:
+    """Return a random fault of a kind."""
+    when: dict[str, Any] = {"at": round(rng.uniform(0.0, span), 3)}
+    witness = rng.choice(programs)
+    moments = calm.moments.get(witness)
+    if moments and rng.random() < (0.7 if kind in PROGRAM_KINDS else 0.4):
+        moment = rng.choice(sorted(moments))
+        number = rng.randint(1, max(1, moments[moment]))
+        delay_s = rng.choice((0.0, 0.0, 0.001, 0.01, 0.1, 1.0))
+        when = {"moment": moment, "number": number, "program": witness, "delay_s": delay_s}
+    nodes = (*SERVERS, GATEWAY)
+    target, others = rng.choice(nodes), rng.choice(nodes)
+    back_s = rng.choice((0.05, 0.3, 1.0, 3.0, 8.0))
+    if kind in PROGRAM_KINDS:
+        target = witness if rng.random() < 0.85 else rng.choice(programs)
+        outages = {
+            "kill_program": (0.0,),
+            "pause_program": (0.3, 5.0, 20.0, 55.0, 55.0, 75.0, 110.0),
+            "lose_answer": (0.0, 0.0, 0.5, 8.0, 35.0, 50.0),
+            "isolate_program": (1.0, 12.0, 35.0, 55.0, 75.0),
+        }
+        back_s = rng.choice((0.02, 0.2, 1.0, 1.0, 5.0, 50.0, 70.0))
+        return WorldFault(
+            kind,
+            target,
+            **when,
+            seconds=rng.choice(outages[kind]),
+            back_s=back_s,
+            linger_s=rng.choice((0.0, 0.0, 0.05, 16.0)),
+        )
+    if kind == "clock":
+        target = rng.choice((*SERVERS, GATEWAY, CONTROLLER, *programs))
+        return WorldFault(kind, target, **when, seconds=rng.choice((-3600.0, -5.0, 5.0, 60.0, 3600.0)))
+    if kind in ("cut", "block", "mute"):
+        target = rng.choice((*SERVERS, *programs))
+        others = GATEWAY if target in programs else rng.choice([node for node in nodes if node != target])
+        if rng.random() < 0.5:
+            target, others = others, target
+        return WorldFault(kind, target, **when, seconds=rng.choice((0.1, 1.0, 4.0, 12.0)), other=others)
+    if kind in ("kill_gateway", "kill_controller"):
+        return WorldFault(kind, GATEWAY if kind == "kill_gateway" else CONTROLLER, **when, back_s=back_s)
+    if kind == "slow":
+        return WorldFault(kind, "", **when, seconds=rng.choice((0.002, 0.01, 0.05)))
+    seconds = rng.choice((0.05, 0.3, 1.5)) if kind == "slow_disk" else 0.0
+    return WorldFault(kind, rng.choice(SERVERS), **when, seconds=seconds, back_s=back_s)

@@ -1,0 +1,188 @@
+"""The user's programs as processes: started, killed without a goodbye, paused, and started again.
+
+A process that is killed does nothing any more, not even a ``finally``: its tasks stand still for ever
+(``stopped_tasks``), and its connections break at once, or later as those of a machine that lost its power. A process
+that ends by an error of the cluster (``TidelogError``) is started again, as by a supervisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from tidelog.errors import TidelogError
+from tidelog.testing.shells.streams import NODE
+from tidelog.testing.world.cluster import ADDRESS
+from tidelog.testing.world.stopped_tasks import StoppedTasks
+from tidelog.testing.world.wires import Wires
+
+Main = Callable[[str], Awaitable[object]]
+"""A program: an async function of the address of the cluster."""
+SUPERVISOR_S = 0.5
+"""Seconds after which a program that ended by an error of the cluster is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program of a world, as the test declared it."""
+
+    main: Main
+    name: str
+    copies: int = 1
+    restarts: bool = True
+    ends: bool = True
+
+    @property
+    def places(self) -> list[str]:
+        """Return the name of each copy."""
+        return [f"{self.name}-{number}" for number in range(1, self.copies + 1)]
+
+
+@dataclass(slots=True)
+class Process:
+    """One copy of a program: the process that runs now, or the last one."""
+
+    program: Program
+    name: str
+    starts: int = 0
+    state: str = "down"
+    """``up``, ``paused``, ``down``, or ``returned``."""
+    error: BaseException | None = None
+    """The error by which the last process ended; None if it was killed or has returned."""
+    paused_until: float = 0.0
+    back_at: float = 0.0
+
+    @property
+    def node(self) -> str:
+        """Return the name of the process on the network: each incarnation has one of its own."""
+        return f"{self.name}#{self.starts}"
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the process is dead or stands still for now, and will come back."""
+        return self.state in ("paused", "down")
+
+
+class Processes:
+    """All processes of the programs of a run. ``log`` gets a line for what happens to each; ``on_failure`` is called
+    with an exception that is none of the cluster, or that of a program that is not started again."""
+
+    def __init__(
+        self,
+        programs: list[Program],
+        wires: Wires,
+        stopped: StoppedTasks,
+        nursery: trio.Nursery,
+        log: Callable[[str, str], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.all = {place: Process(program, place) for program in programs for place in program.places}
+        self._wires = wires
+        self._stopped = stopped
+        self._nursery = nursery
+        self._log = log
+        self._on_failure = on_failure
+
+    @property
+    def finished(self) -> bool:
+        """Return whether every program that ends has returned."""
+        return all(one.state == "returned" for one in self.all.values() if one.program.ends)
+
+    @property
+    def interrupted(self) -> bool:
+        """Return whether a process is dead or stands still, and will come back."""
+        return any(one.is_busy for one in self.all.values())
+
+    def start_all(self) -> None:
+        """Start all processes."""
+        for name in self.all:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a process; does nothing if it runs or has returned."""
+        one = self.all[name]
+        if one.state == "down":
+            one.starts += 1
+            one.state, one.error = "up", None
+            self._log(one.node, "starts")
+            self._nursery.start_soon(self._live, one, one.starts, name=one.node)
+
+    def kill(self, name: str, back_s: float, linger_s: float) -> None:
+        """Kill a process and start it again after ``back_s`` seconds, if the program restarts. ``linger_s``: how long
+        the network goes on to carry what it has sent; after 1 s the machine counts as gone, without a notice to its
+        peers. Does nothing if it does not run."""
+        one = self.all[name]
+        if one.state not in ("up", "paused") or not one.program.restarts:
+            return
+        node, one.state = one.node, "down"
+        self._log(node, "is killed")
+        self._wires.dead.add(node)
+        self._stopped.stop(node)
+        if linger_s >= 1.0:
+            for peer in self._wires.peers(node):
+                self._wires.mute(node, peer)
+                self._wires.mute(peer, node)
+        else:
+            self._wires.clock.call_later(linger_s, partial(self._wires.detach, node))
+        one.back_at = self._wires.clock.now + back_s
+        self._wires.clock.call_later(back_s, partial(self.start, name))
+
+    def pause(self, name: str, seconds: float) -> None:
+        """Let a process stand still for some seconds, with all its timers. Does nothing if it does not run."""
+        one = self.all[name]
+        if one.state != "up":
+            return
+        one.state, one.paused_until = "paused", self._wires.clock.now + seconds
+        self._log(one.node, "stands still")
+        self._stopped.stop(one.node)
+        self._wires.clock.call_later(seconds, partial(self._resume, name, one.starts))
+
+    def _resume(self, name: str, incarnation: int) -> None:
+        one = self.all[name]
+        if one.state == "paused" and one.starts == incarnation:
+            one.state = "up"
+            self._log(one.node, "goes on")
+            self._stopped.resume(one.node)
+
+    async def _live(self, one: Process, incarnation: int) -> None:
+        """Run a process until it returns or ends by an error."""
+        NODE.set(one.node)
+        try:
+            await one.program.main(ADDRESS)
+        except Exception as error:
+            self._ended(one, incarnation, error)
+        else:
+            if one.starts == incarnation and one.state == "up":
+                one.state = "returned"
+                self._log(one.node, "has returned")
+
+    def _ended(self, one: Process, incarnation: int, error: Exception) -> None:
+        """Start a process again that ended by an error of the cluster; report any other error."""
+        if one.starts != incarnation or one.state != "up":
+            return
+        first = _first_of(error)
+        self._log(one.node, f"ended by {type(first).__name__}: {first}")
+        if not one.program.restarts or not is_of_cluster(error):
+            self._on_failure(first)
+            return
+        one.state, one.error = "down", first
+        one.back_at = self._wires.clock.now + SUPERVISOR_S
+        self._wires.clock.call_later(SUPERVISOR_S, partial(self.start, one.name))
+
+
+def is_of_cluster(error: BaseException) -> bool:
+    """Return whether an exception is an error of the cluster, or a group of such errors."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_of_cluster(part) for part in error.exceptions)
+    return isinstance(error, TidelogError)
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Return the first exception inside of groups that is no error of the cluster, or the first of all."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    foreign = [part for part in error.exceptions if not is_of_cluster(part)]
+    return _first_of(foreign[0] if foreign else error.exceptions[0])
