@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tidelog.testing.world_fixture import pytest_addoption, pytest_pyfunc_call, tidelog_world
+
 if TYPE_CHECKING:
     from tidelog.testing.real.cluster import RealCluster
+
+__all__ = ["pytest_addoption", "pytest_pyfunc_call", "tidelog_cluster", "tidelog_faulty_cluster", "tidelog_world"]
 
 
 @pytest.fixture

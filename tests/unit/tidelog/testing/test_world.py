@@ -1,0 +1,247 @@
+"""Tests ``tidelog.testing.world``: right programs pass, a bug of each kind is found, and a seed replays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tidelog
+import trio
+from tidelog.errors import ConfigError
+from tidelog.testing import Found, World, at_least_once, exactly_once, in_order, no_gap, search
+from tidelog.testing.world.faults import Calm, WorldFault
+from tidelog.testing.world.search import Attempt, Result, run_each, run_here
+
+ORDERS = 12
+MANUAL = tidelog.GroupOptions(auto_commit_s=None)
+SEEDS = range(60)
+"""The seeds in which a bug must show."""
+
+
+async def produce_orders(address: str) -> None:
+    """Send each order once: the number of the next one is what the topic has. The transaction fences an earlier
+    process of this program before the topic is read."""
+    async with tidelog.connect(address) as log:
+        while True:
+            async with log.transaction("orders") as tx:
+                written = [record async for record in log.consume("orders", start="earliest", end="latest")]
+                if len(written) == ORDERS:
+                    return
+                await tx.send("orders", b"%d" % len(written), key=b"customer")
+            await trio.sleep(0.05)
+
+
+async def bill_once(address: str) -> None:
+    """Copy each order to a bill in the transaction that commits its position."""
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="billing", group_options=MANUAL) as consumer,
+    ):
+        while True:
+            records = await consumer.next_records()
+            async with log.transaction("billing") as tx:
+                for record in records:
+                    await tx.send("bills", record.value, key=record.key)
+                await tx.commit_offsets(consumer)
+
+
+async def bill_again(address: str) -> None:
+    """Copy each order to a bill and commit afterwards: a bill is written twice where the program dies in between."""
+    async with tidelog.connect(address) as log, log.producer("bills") as bills:
+        async for record in log.consume("orders", group="billing"):
+            await bills.send(record.value, key=record.key)
+
+
+async def commit_first(address: str) -> None:
+    """Commit before the bill is written: a bill is lost where the program dies in between."""
+    async with (
+        tidelog.connect(address) as log,
+        log.producer("bills") as bills,
+        log.consume("orders", group="billing", group_options=MANUAL) as consumer,
+    ):
+        async for record in consumer:
+            await consumer.commit()
+            await bills.send(record.value, key=record.key)
+
+
+def declare(world: World, bill: Callable[[str], object], *invariants: object) -> None:
+    """Run producer and biller, and judge by these invariants."""
+    world.topic("orders")
+    world.topic("bills")
+    world.program(produce_orders)
+    world.program(bill, name="bill", ends=False)  # type: ignore[arg-type]
+    for invariant in invariants:
+        world.invariant(invariant)  # type: ignore[arg-type]
+    world.run()
+
+
+def number_of(record: tidelog.Record) -> int:
+    """Return the number of an order."""
+    assert record.value is not None
+    return int(record.value)
+
+
+def find(bill: Callable[[str], object], *invariants: object) -> Found:
+    """Return the failure that the search finds."""
+    found = search(lambda world: declare(world, bill, *invariants), SEEDS)
+    assert found is not None and not found.without_faults
+    return found
+
+
+ALL = (
+    exactly_once("bills", of="orders"),
+    at_least_once("bills", of="orders"),
+    in_order("bills", by=number_of),
+    no_gap("bills", by=number_of),
+)
+
+
+def test_a_right_program_passes_all_invariants_in_twenty_seeds() -> None:
+    results: list[Result] = []
+    assert search(lambda world: declare(world, bill_once, *ALL), range(20), on_result=results.append) is None
+    assert sum(len(result.struck) for result in results) > 20
+
+
+@pytest.mark.parametrize(
+    ("bill", "invariant", "says"),
+    [
+        (bill_again, exactly_once("bills"), "more than once"),
+        (commit_first, at_least_once("bills", of="orders"), "bills lacks"),
+        (commit_first, exactly_once("bills", of="orders"), "bills lacks"),
+        (bill_again, in_order("bills", by=number_of), "behind"),
+        (commit_first, no_gap("bills", by=number_of), "next after"),
+    ],
+)
+def test_a_bug_of_each_kind_is_found_with_few_faults(
+    bill: Callable[[str], object], invariant: object, says: str
+) -> None:
+    found = find(bill, invariant)
+    assert found.result.kind == "InvariantBroken"
+    assert says in found.result.text
+    assert 1 <= len(found.attempt.faults or ()) <= 3
+    again = run_here(lambda world: declare(world, bill, invariant), found.attempt)
+    assert (again.kind, again.digest) == (found.result.kind, found.result.digest)
+
+
+def test_an_exception_of_a_program_is_the_exception_of_the_run() -> None:
+    async def fails(address: str) -> None:
+        await trio.sleep(1.0)
+        raise ZeroDivisionError("of the program")
+
+    world = World()
+    world.program(fails)
+    with pytest.raises(ZeroDivisionError, match="of the program") as caught:
+        world.run()
+    assert any(frame.name == "fails" for frame in caught.traceback)
+
+
+def test_a_program_that_never_returns_is_named_with_its_last_error() -> None:
+    async def refused(address: str) -> None:
+        async with tidelog.connect(address) as log, log.producer("no such topic") as producer:
+            await producer.send(b"")
+
+    world = World()
+    world.program(refused)
+    with pytest.raises(AssertionError, match=r"refused-1 has not returned .*\n.*UNKNOWN_TOPIC"):
+        world.run()
+
+
+def test_a_killed_program_runs_no_further_and_is_started_again() -> None:
+    steps: list[str] = []
+
+    async def runs(address: str) -> None:
+        try:
+            steps.append("starts")
+            await trio.sleep(10.0)
+            steps.append("is through")
+        finally:
+            steps.append("cleans up")
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("kill_program", "runs-1", at=5.0, back_s=3.0)])
+    world.program(runs)
+    world.invariant(lambda outcome: None if steps == ["starts", "starts", "is through", "cleans up"] else str(steps))
+    world.run()
+
+
+def test_a_program_that_stands_still_wakes_when_its_timers_have_passed() -> None:
+    woke: list[float] = []
+
+    async def sleeps(address: str) -> None:
+        await trio.sleep(10.0)
+        woke.append(trio.current_time())
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("pause_program", "sleeps-1", at=5.0, seconds=60.0)])
+    world.program(sleeps)
+    world.run()
+    assert 65.0 <= woke[0] < 66.0
+
+
+def test_a_member_that_lost_its_partition_cannot_commit_what_it_made_of_it() -> None:
+    """The transaction of a member that stood still for longer than its session must not commit without positions."""
+    calm = run_here(lambda world: declare(world, bill_once, *ALL), Attempt(0, Calm(), ()))
+    assert not calm.failed, calm.text
+    pauses = [
+        WorldFault("pause_program", "bill-1", moment=moment, number=number, program="bill-1", seconds=55.0)
+        for moment in ("begun", "send", "ack", "commit")
+        for number in (1, 2)
+    ]
+    attempts = [Attempt(0, calm.calm, (pause,)) for pause in pauses]
+    for _, result in run_each(lambda world: declare(world, bill_once, *ALL), attempts, 2):
+        assert result.struck and not result.failed, result.text
+
+
+def test_a_seed_replays_in_other_processes() -> None:
+    """Also with another PYTHONHASHSEED."""
+    program = (
+        "from test_world import *\n"
+        "calm = Calm(5.0, {'bill-1': {'send': 8, 'deliver': 8}, 'produce_orders-1': {'send': 12}})\n"
+        "print(run_here(lambda world: declare(world, bill_again), Attempt(3, calm)).digest)"
+    )
+    digests = set()
+    for hash_seed in ("0", "1"):
+        paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1 and len(digests.pop()) == 32
+
+
+def test_chance_and_clocks_are_those_of_the_seed() -> None:
+    import random
+    import time
+    import uuid
+
+    def drawn(seed: int) -> list[object]:
+        values: list[object] = []
+
+        async def draws(address: str) -> None:
+            values.extend((random.random(), random.Random().random(), uuid.uuid4(), os.urandom(4), time.time()))
+
+        world = World(seed)
+        world.faults()
+        world.program(draws)
+        world.run()
+        return values
+
+    state = random.getstate()
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert random.getstate() == state
+
+
+def test_what_a_world_does_not_know_is_refused() -> None:
+    world = World()
+    with pytest.raises(ConfigError, match="there is no fault nonsense"):
+        world.faults("kill", "nonsense")
+    with pytest.raises(ConfigError, match="there is no setting no_such_setting"):
+        world.topic("orders", no_such_setting=1)
+    world.program(bill_once)
+    with pytest.raises(ConfigError, match="two programs with the name bill_once"):
+        world.program(bill_once)

@@ -1,0 +1,106 @@
+"""Tests ``tidelog.testing.world_fixture``: a test of a user's project over many seeds, and how it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+PASSES = """
+import trio
+
+async def waits(address):
+    await trio.sleep(3600)
+
+def test_nothing(tidelog_world):
+    kept = []
+    tidelog_world.topic("orders")
+    tidelog_world.program(waits)
+    tidelog_world.invariant(lambda outcome: None if outcome.records("orders") == kept else "records")
+    tidelog_world.run()
+    kept.append(1)
+"""
+FAILS = """
+import trio
+import pytest
+
+seen = []  # each seed has a process of its own, so nobody sees another's
+
+@pytest.fixture
+def database():
+    return []
+
+async def counts_twice(address, database):
+    database.append("a")
+    await trio.sleep(10)
+    database.append("b")
+
+def test_each_once(tidelog_world, database):
+    assert not seen
+    seen.append(1)
+
+    async def counts(address):
+        await counts_twice(address, database)
+
+    tidelog_world.faults("kill_program")
+    tidelog_world.program(counts)
+    tidelog_world.invariant(lambda outcome: None if database == ["a", "b"] else f"the database has {database}")
+    tidelog_world.run()
+"""
+BREAKS = """
+async def breaks(address):
+    {}["missing"]
+
+def test_program(tidelog_world):
+    tidelog_world.program(breaks)
+    tidelog_world.run()
+
+async def test_async(tidelog_world):
+    pass
+"""
+PLUGIN = ("-p", "tidelog.testing.plugin", "-p", "no:cacheprovider")
+
+
+def run(pytester: pytest.Pytester, test: str, *options: str) -> pytest.RunResult:
+    """Run a test file of a user's project in a process of its own."""
+    pytester.makepyfile(test)
+    return pytester.runpytest_subprocess(*PLUGIN, *options)
+
+
+def test_a_test_that_passes_is_run_over_the_seeds_of_the_ini_file(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntidelog_seeds = 2\n")
+    run(pytester, PASSES).assert_outcomes(passed=1)
+
+
+def test_a_failure_names_seed_faults_and_trace_and_can_be_replayed(pytester: pytest.Pytester) -> None:
+    result = run(pytester, FAILS, "--tidelog-seeds", "40")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*InvariantBroken: the database has ['a', 'a', 'b']",
+            "*seed *, with 1 of * faults:",
+            "*counts-1 is killed, and started again after *",
+            "*replay: pytest *::test_each_once --tidelog-seed *",
+            "*trace:  .tidelog/*.trace",
+        ]
+    )
+    text = result.stdout.str()
+    trace = pytester.path / text.split("trace:")[1].split()[0]
+    assert "INVARIANT BROKEN" in trace.read_text()
+    seed = text.split("--tidelog-seed ")[1].split()[0]
+    again = run(pytester, FAILS, "--tidelog-seed", seed)
+    again.assert_outcomes(failed=1)
+    again.stdout.fnmatch_lines([f"*seed {seed}, with 1 of * faults:"])
+
+
+def test_an_exception_of_a_program_has_its_own_traceback(pytester: pytest.Pytester) -> None:
+    result = run(pytester, BREAKS, "-k", "test_program")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(['*{}["missing"]', "*KeyError: 'missing'", "*it fails without any fault"])
+
+
+def test_an_async_test_is_told_that_the_world_runs_trio(pytester: pytest.Pytester) -> None:
+    result = run(pytester, BREAKS, "-k", "test_async")
+    result.stdout.fnmatch_lines(["*a test with tidelog_world is a plain function*"])
+
+
+def test_it_works_with_xdist(pytester: pytest.Pytester) -> None:
+    run(pytester, PASSES, "-n", "2", "--tidelog-seeds", "2").assert_outcomes(passed=1)
