@@ -49,7 +49,7 @@ class Process:
     name: str
     starts: int = 0
     state: str = "down"
-    """``up``, ``paused``, ``down``, or ``returned``."""
+    """``up``, ``paused``, ``down``, ``returned``, or ``over`` at the end of the run."""
     error: BaseException | None = None
     """The error by which the last process ended; None if it was killed or has returned."""
     paused_until: float = 0.0
@@ -100,6 +100,11 @@ class Processes:
         """Start all processes."""
         for name in self.all:
             self.start(name)
+
+    def close(self) -> None:
+        """Start nothing any more, and report no errors: the run is over."""
+        for one in self.all.values():
+            one.state = "over"
 
     def start(self, name: str) -> None:
         """Start a process; does nothing if it runs or has returned."""

@@ -100,6 +100,7 @@ class WorldRun:
         self._stopped = StoppedTasks()
         self._traffic = Traffic(self._log, self._clock.current_time)
         self._strikes: Strikes | None = None
+        self._processes: Processes | None = None
         self._failure: BaseException | None = None
         self._main_scope = trio.CancelScope()
 
@@ -169,9 +170,16 @@ class WorldRun:
                     services.start(node)
                 with trio.fail_after(BOOT_S):
                     await self._create_topics()
-                outcome = await self._play(services, nursery)
-                await self._judge(outcome)
-                outcomes.append(outcome)
+                try:
+                    outcome = await self._play(services, nursery)
+                    outcomes.append(outcome)
+                    await self._judge(outcome)
+                except Exception as error:  # raised by ``run``, not inside of a group
+                    self._fail(error)
+            if self._strikes is not None:
+                self._strikes.open = False
+            if self._processes is not None:
+                self._processes.close()
             self._stopped.resume_all()
             nursery.cancel_scope.cancel()
 
@@ -189,7 +197,7 @@ class WorldRun:
 
     async def _play(self, services: WorldServices, nursery: trio.Nursery) -> Outcome:
         """Run programs and faults, heal, wait until the programs have finished, and read the topics."""
-        processes = Processes(self._setting.programs, self._wires, self._stopped, nursery, self._log, self._fail)
+        self._processes = processes = Processes(self._setting.programs, self._wires, self._stopped, nursery, self._log, self._fail)
         topics = {topic.name: topic.partitions for topic in self._setting.topics}
         self._strikes = strikes = Strikes(
             *(self._faults, processes, services, self._wires, self._clocks, stream(self._seed, "world strikes")),
@@ -206,10 +214,7 @@ class WorldRun:
         await self._finish(processes)
         worked_s = max(0.1, self._traffic.worked_at - began)
         self.calm = Calm(worked_s, {name: dict(counts) for name, counts in self._traffic.counts.items()})
-        outcome = await self._read()
-        for process in processes.all.values():
-            process.state = "returned"
-        return outcome
+        return await self._read()
 
     async def _load(self, processes: Processes, strikes: Strikes, began: float) -> None:
         """Wait until the programs have returned and no timed fault is left, or the time of the load is over; then
