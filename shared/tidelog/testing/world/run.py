@@ -197,11 +197,13 @@ class WorldRun:
 
     async def _play(self, services: WorldServices, nursery: trio.Nursery) -> Outcome:
         """Run programs and faults, heal, wait until the programs have finished, and read the topics."""
-        self._processes = processes = Processes(self._setting.programs, self._wires, self._stopped, nursery, self._log, self._fail)
+        programs, log = self._setting.programs, self._log
+        processes = Processes(programs, self._wires, self._stopped, nursery, log, self._fail)
+        self._processes = processes
         topics = {topic.name: topic.partitions for topic in self._setting.topics}
         self._strikes = strikes = Strikes(
             *(self._faults, processes, services, self._wires, self._clocks, stream(self._seed, "world strikes")),
-            *(self._log, topics, self._ask, nursery),
+            *(log, topics, self._ask, nursery),
         )
         self._traffic.on_moment = strikes.on_moment
         self.struck = strikes.struck
