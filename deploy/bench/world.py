@@ -3,9 +3,9 @@
     .venv/bin/python deploy/bench/world.py [--seconds 60]
 
 The cluster is that of ``tidelog.testing.World``: a controller, three replica servers and a gateway, topics with
-three replicas. *Idle* is the cluster alone, *moderate* a producer of ten records a second and a member of a group that reads
-them and writes a copy of each. The start of the cluster is measured by itself. No fault strikes. Seconds of CPU are
-those of this process, so a machine that is busy with other things changes them little.
+three replicas. *Idle* is the cluster alone. *Moderate* is a producer of ten records a second, and a member of a
+group that reads them and writes a copy of each. The start of the cluster is measured by itself. No fault strikes.
+Seconds of CPU are those of this process, so a machine that is busy with other things changes them little.
 """
 
 from __future__ import annotations
