@@ -58,7 +58,7 @@ class Traffic:
         self._now = now
 
     def observe(self, connection: FrameStream) -> None:
-        """See the messages that go over a connection that a program has opened."""
+        """Log the messages that go over a connection that a program has opened."""
         node = NODE.get()
         asked: dict[int, str] = {}
         send_now, send_many, receive = connection.send_now, connection.send_many, connection.receive

@@ -15,6 +15,7 @@ from tidelog.errors import ConfigError
 from tidelog.testing import Found, World, at_least_once, exactly_once, in_order, no_gap, search
 from tidelog.testing.world.faults import Calm, WorldFault
 from tidelog.testing.world.search import Attempt, Result, run_each, run_here
+from trio import sleep  # of virtual time: no test waits
 
 ORDERS = 12
 MANUAL = tidelog.GroupOptions(auto_commit_s=None)
@@ -32,7 +33,7 @@ async def produce_orders(address: str) -> None:
                 if len(written) == ORDERS:
                     return
                 await tx.send("orders", b"%d" % len(written), key=b"customer")
-            await trio.sleep(0.05)
+            await sleep(0.05)
 
 
 async def bill_once(address: str) -> None:
@@ -129,7 +130,7 @@ def test_a_bug_of_each_kind_is_found_with_few_faults(
 
 def test_an_exception_of_a_program_is_the_exception_of_the_run() -> None:
     async def fails(address: str) -> None:
-        await trio.sleep(1.0)
+        await sleep(1.0)
         raise ZeroDivisionError("of the program")
 
     world = World()
@@ -156,7 +157,7 @@ def test_a_killed_program_runs_no_further_and_is_started_again() -> None:
     async def runs(address: str) -> None:
         try:
             steps.append("starts")
-            await trio.sleep(10.0)
+            await sleep(10.0)
             steps.append("is through")
         finally:
             steps.append("cleans up")
@@ -172,7 +173,7 @@ def test_a_program_that_stands_still_wakes_when_its_timers_have_passed() -> None
     woke: list[float] = []
 
     async def sleeps(address: str) -> None:
-        await trio.sleep(10.0)
+        await sleep(10.0)
         woke.append(trio.current_time())
 
     world = World()
