@@ -148,8 +148,13 @@ def test_the_fixtures_say_what_they_are(pytester: Pytester) -> None:
     done.stdout.fnmatch_lines(["tidelog_faulty_cluster*", "*three replica servers, for this test alone*"])
 
 
-def test_a_run_that_does_not_use_the_plugin_loads_pytest_and_nothing_else() -> None:
+HEAVY = ("tidelog.client", "tidelog.net", "tidelog.wire", "tidelog.runtime", "tidelog.testing.real")
+
+
+def test_a_run_that_does_not_use_the_plugin_loads_no_library_and_no_client() -> None:
     code = "import sys, pytest; before = set(sys.modules); import tidelog.testing.plugin"
     code += "; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == {"tidelog", "tidelog.testing", "tidelog.testing.plugin"}
+    loaded = set(done.stdout.split())
+    assert {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names == {"tidelog"}
+    assert not {name for name in loaded if name.startswith(HEAVY)}
