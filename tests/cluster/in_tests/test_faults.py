@@ -70,6 +70,17 @@ def test_a_killed_server_takes_no_change_of_its_files(tidelog_faulty_cluster: Re
     }
 
 
+def open_link(cluster: RealCluster, node: str, other: str) -> None:
+    """Open a connection from one server to another, as its own requests do, and close it."""
+    nodes = cluster._tasks._nodes
+
+    async def connect() -> None:
+        connection = await nodes[node].transport.connect(nodes[other].port.url)
+        await connection.aclose()
+
+    cluster._thread.run(connect)
+
+
 def test_what_is_cut_off_is_reached_by_nobody_until_it_is_healed(tidelog_faulty_cluster: RealCluster) -> None:
     cluster = tidelog_faulty_cluster
     cluster.topic("orders")
@@ -97,10 +108,14 @@ def test_a_cut_between_two_servers_outlasts_a_restart(tidelog_faulty_cluster: Re
         (follower,) = set(partition.replicas) - {partition.leader}
         cluster.cut(partition.leader, follower)
         cluster.restart(follower)
+        for one, other in ((partition.leader, follower), (follower, partition.leader)):
+            with pytest.raises(Unreachable, match="the link is cut"):
+                open_link(cluster, one, other)
         send(log, b"two")
         (partition,) = log.topics.describe("orders").partitions
         assert len(partition.isr) == 1
         cluster.heal()
+        open_link(cluster, partition.leader, follower)
         cluster.wait_in_sync("orders")
     assert values(cluster) == [b"one", b"two"]
 
