@@ -204,9 +204,9 @@ class ManifestTable:
         return Compacted(0, 0)
 
     def expire(self, older_than_s: float) -> Expired:
-        """Delete manifests that no reader of the newest needs and drafts of manifests, files that a compaction has
-        replaced, and files that were never committed, if they are older than so many seconds. Files that Tidelog has not written stay: the
-        folder of the data may be a link to another one."""
+        """Delete manifests that no reader of the newest needs, drafts of manifests, files that a compaction has
+        replaced, and files that were never committed, if they are older than so many seconds. Files that Tidelog has
+        not written stay: the folder of the data may be a link to another one."""
         latest = self.latest()
         if latest is None:
             return Expired(0, 0)
