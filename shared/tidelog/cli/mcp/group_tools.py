@@ -19,6 +19,8 @@ MOST_GROUPS = 200
 """Most groups of one list."""
 MOST_LAGS = 50
 """Most groups of one list whose lag is asked for."""
+LAGS_S = 15.0
+"""Longest time that asking for the lags of a list may take, in seconds."""
 MOST_DATED = 32
 """Most partitions of a group for which the oldest unread record is read."""
 DATED_S = 10.0
@@ -49,21 +51,33 @@ class GroupList(BaseModel):
 async def list_groups(log: Log, given: ListGroups) -> Answer:
     """List the consumer groups, those that lag most first."""
     found = [group for group in await log.groups.list() if given.name_contains in group.group]
-    rows = []
-    for number, group in enumerate(found):
-        lag = None
-        if number < MOST_LAGS:
-            try:
-                known = [one.lag for one in await log.groups.progress(group.group) if one.lag >= 0]
-                lag = sum(known)
-            except TidelogError:  # deleted meanwhile, or hidden from the caller
-                lag = None
-        rows.append(GroupSummary(group=group.group, state=group.state, members=group.members, lag=lag))
+    lags = await _lags(log, [group.group for group in found[:MOST_LAGS]])
+    rows = [
+        GroupSummary(group=one.group, state=one.state, members=one.members, lag=lags.get(one.group)) for one in found
+    ]
     rows.sort(key=lambda row: -(row.lag or 0))
     behind = sum(bool(row.lag) for row in rows)
     left_out = {"groups": len(rows) - MOST_GROUPS} if len(rows) > MOST_GROUPS else {}
     summary = f"{len(rows)} consumer groups; {behind} have records that they have not processed."
     return Answer(summary, GroupList(groups=rows[:MOST_GROUPS]), left_out, "Give name_contains.")
+
+
+async def _lags(log: Log, groups: list[str]) -> dict[str, int]:
+    """Ask how far these groups are, all at the same time, and return the offsets that each has not processed. A group
+    is left out if that is not known after ``LAGS_S``: a partition without a leader keeps its answer waiting."""
+    found: dict[str, int] = {}
+
+    async def ask(group: str) -> None:
+        try:
+            found[group] = sum(one.lag for one in await log.groups.progress(group) if one.lag >= 0)
+        except TidelogError:  # deleted meanwhile, or hidden from the caller
+            return
+
+    with trio.move_on_after(LAGS_S):
+        async with trio.open_nursery() as nursery:
+            for group in groups:
+                nursery.start_soon(ask, group)
+    return found
 
 
 class DescribeGroup(BaseModel, extra="forbid"):
