@@ -87,7 +87,7 @@ def _is_right(turns: Turns, seed: int, limit_s: float, record: bool) -> bool:
     except* (Missed, TimeoutError, trio.TooSlowError) as group:
         click.echo(f"{'; '.join(' and '.join(one.name for one in turn) for turn in turns)}: WRONG")
         for error in leaves(group):
-            click.echo(f"    {error or type(error).__name__}")
+            click.echo(f"    {str(error) or type(error).__name__}")
     for row in rows:
         _show(row)
         if record and len(turns[0]) == 1:

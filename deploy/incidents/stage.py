@@ -34,7 +34,7 @@ LOOK_S = 0.2
 """Pause in seconds between two looks at a condition."""
 WAIT_S = 120.0
 """Seconds that anything may take on a busy machine that is only waited for."""
-DOCTOR_S = 60.0
+DOCTOR_S = 180.0
 """Seconds after which a run of ``tidelog doctor`` is given up."""
 REPLICAS = 3
 WORDS = (

@@ -13,7 +13,7 @@ leader_min_term_s = 1
 leader_imbalance_percentage = 0
 """
 """Settings of the controllers with which leaderships return to a server within a second or two."""
-LEAD_S = 4.0
+LEAD_S = 2.5
 """Most seconds for which a server that is killed again and again may run until it leads again."""
 PLAN = ClusterPlan(settings={"controller": QUICK_BALANCE})
 
