@@ -3,7 +3,7 @@
     .venv/bin/python deploy/bench/world.py [--seconds 60]
 
 The cluster is that of ``tidelog.testing.World``: a controller, three replica servers and a gateway, topics with
-three replicas. *Idle* is the cluster alone. *Moderate* is a producer of ten records a second, and a member of a
+three replicas. *Idle* is the cluster alone. *Moderate* is a producer of five records a second, and a member of a
 group that reads them and writes a copy of each. The start of the cluster is measured by itself. No fault strikes.
 Seconds of CPU are those of this process, so a machine that is busy with other things changes them little.
 """
@@ -17,8 +17,9 @@ import tidelog
 import trio
 from tidelog.testing import World
 from tidelog.testing.world.run import WorldRun
+from tidelog.testing.world.search import warm_up
 
-RECORDS_PER_S = 10
+RECORDS_PER_S = 5
 
 
 def measure(seconds: float, *, load: bool) -> tuple[float, float]:
@@ -60,6 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of each case")
     seconds = parser.parse_args().seconds
+    warm_up()
     began = time.process_time()
     measure(0.1, load=False)
     print(f"start and end of a world: {time.process_time() - began:.2f} s of CPU")

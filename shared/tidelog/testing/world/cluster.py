@@ -26,6 +26,7 @@ class WorldServices(Services):
         session_timeout_s=6.0,
         raft=replace(Services.controller_settings.raft, snapshot_threshold=1000),
     )
+    gateway_config = replace(Services.gateway_config, console=False, metrics=False)
     replica_settings = replace(
         Services.replica_settings,
         heartbeat_s=2.0,

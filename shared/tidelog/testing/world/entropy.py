@@ -8,6 +8,7 @@ the seed, in the thread of the run. What they return does not depend on the mach
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import random
@@ -81,3 +82,16 @@ def seeded(rng: random.Random, now: Callable[[], float], clocks: WallClocks) -> 
             yield
         finally:
             random.setstate(state)
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Let Python collect no cycles of objects within the block: when it does depends on what the process did before,
+    and what is collected may end with a message, such as a consumer that was left."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

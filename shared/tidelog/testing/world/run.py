@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -27,7 +28,7 @@ from tidelog.testing.shells.determinism import determined
 from tidelog.testing.shells.streams import NODE
 from tidelog.testing.world.clock import EventClock
 from tidelog.testing.world.cluster import ADDRESS, WorldServices
-from tidelog.testing.world.entropy import WallClocks, seeded
+from tidelog.testing.world.entropy import WallClocks, seeded, without_collection
 from tidelog.testing.world.faults import PROGRAM_KINDS, Calm, WorldFault
 from tidelog.testing.world.outcome import Invariant, Outcome, judge
 from tidelog.testing.world.programs import Processes, Program
@@ -138,6 +139,8 @@ class WorldRun:
             determined(stream(self._seed, "world order"), self._thread_s),
             seeded(stream(self._seed, "world entropy"), self._clock.current_time, self._clocks),
             self._stopped.installed(),
+            without_collection(),
+            mock.patch.object(trio.to_thread, "run_sync", self._run_in_thread),
             mock.patch.object(trio, "open_tcp_stream", wires.open_tcp_stream),
             mock.patch.object(trio, "open_tcp_listeners", wires.open_tcp_listeners),
             mock.patch.object(frame_stream, "direct_socket", wires.direct_socket),
@@ -148,6 +151,12 @@ class WorldRun:
 
     def _thread_s(self) -> float:
         return 0.0005 if self._strikes is None else self._strikes.thread_s(NODE.get())
+
+    async def _run_in_thread(self, call: Callable[..., T], *arguments: object, **_: object) -> T:
+        """Call a function after the time that a thread takes for it; see ``trio.to_thread.run_sync``."""
+        self._clock.call_later(self._thread_s(), partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        return call(*arguments)
 
     def _log(self, node: str, text: str) -> None:
         self.trace.append(f"{self._clock.now:11.6f} {node} {text}")
@@ -168,9 +177,9 @@ class WorldRun:
             with self._main_scope:
                 for node in services.names:
                     services.start(node)
-                with trio.fail_after(BOOT_S):
-                    await self._create_topics()
                 try:
+                    with trio.fail_after(BOOT_S):
+                        await self._create_topics()
                     outcome = await self._play(services, nursery)
                     outcomes.append(outcome)
                     await self._judge(outcome)
@@ -257,12 +266,15 @@ class WorldRun:
         return "\n".join(lines)
 
     async def _ask(self, call: Callable[[Log], Awaitable[T]]) -> T:
-        """Run a function with a client of the operator; repeat it on errors of the cluster."""
+        """Run a function with a client of the operator; repeat it on errors of the cluster. Raises errors of
+        the request, such as ``INVALID_TOPIC``."""
         while True:
             try:
                 async with connect(ADDRESS, name="world") as log:
                     return await call(log)
             except TidelogError as error:
+                if error.code.startswith("INVALID_"):
+                    raise
                 self._log("world", f"repeats a request: {error}")
                 await trio.sleep(PAUSE_S)
 

@@ -16,8 +16,10 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from multiprocessing.connection import Connection, Pipe, wait
 
+from tidelog.client.trio_loop import connect
 from tidelog.testing.world.faults import Calm, WorldFault
 from tidelog.testing.world.run import WorldRun
 from tidelog.testing.world.world import World
@@ -123,6 +125,24 @@ def run_each(
             _end(reader, pid)
 
 
+@cache
+def warm_up() -> None:
+    """Run a small world once in this process, so that its children have loaded and prepared all modules already."""
+
+    async def works(address: str) -> None:
+        async with connect(address) as log:
+            async with log.transaction("warm-up") as tx:
+                await tx.send("warm-up", b"")
+            async with log.consume("warm-up", group="warm-up") as consumer:
+                await anext(aiter(consumer))
+
+    world = World()
+    world.faults()
+    world.topic("warm-up")
+    world.program(works)
+    world.run()
+
+
 def _fork(test: Test, attempt: Attempt, world: World | None) -> tuple[int, Connection]:
     """Start a process that makes a run and sends its result. Return its id, and where the result arrives."""
     reader, writer = Pipe(duplex=False)
@@ -180,6 +200,7 @@ def search(
     as few faults as are needed, or None. ``test`` is a function that declares and runs the world that it gets. With
     ``jobs`` None as many runs are made at once as there are cores. ``on_result`` is called after each run."""
     jobs = jobs or cores()
+    warm_up()
     ((_, first),) = run_each(test, [Attempt(0, Calm(), ())], 1, world)
     on_result(first)
     if first.failed:
