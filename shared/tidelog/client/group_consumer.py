@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,7 @@ from tidelog.client.record_stream import RecordStream
 from tidelog.client.topic_reader import Readers, ReaderWakeup
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
 from tidelog.types import Position, TopicPartition
-from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
+from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup, MemberWork
 
 CLOSE_S = 8.0
 """Longest time in seconds that closing takes, for the last commit and the leave request."""
@@ -100,7 +101,19 @@ class GroupConsumer(RecordStream):
         self._auto = group_options.auto_commit_s is not None
         self._locate = locate
         self._hooks = hooks
-        core = MemberCore(join, group_options.auto_commit_s or math.inf, group_options.backoff_s)
+        self._waits = False
+        """Whether the application waits for a batch."""
+        self._work: tuple[object, ...] = ()
+        """What the application had in hand at the last heartbeat, in a form that changes when it goes on."""
+        self._work_since = 0.0
+        """Loop time at which ``_work`` was seen first."""
+        me = weakref.ref(self)  # the connection keeps the core for as long as the membership lasts
+
+        def describe_work(now: float) -> MemberWork | None:
+            consumer = me()
+            return None if consumer is None else consumer._describe_work(now)
+
+        core = MemberCore(join, group_options.auto_commit_s or math.inf, group_options.backoff_s, describe_work)
         self._member = core
         self._membership = Membership(connection, core, self, keep=bool(join.instance))
         self._done: dict[TopicPartition, Position] = {}
@@ -167,16 +180,20 @@ class GroupConsumer(RecordStream):
         await self._open()
         await self._loop.checkpoint()
         self._finish_hand()
-        while True:
-            if self._closed:
-                raise Closed(f"the consumer of {self.group} is closed")
-            self._membership.tick()
-            if self._error is not None:
-                raise self._error
-            found = self._take_batch()
-            if found is not None:
-                return found
-            await self._wakeup.wait(self._connection, self._readers.all)
+        self._waits = True
+        try:
+            while True:
+                if self._closed:
+                    raise Closed(f"the consumer of {self.group} is closed")
+                self._membership.tick()
+                if self._error is not None:
+                    raise self._error
+                found = self._take_batch()
+                if found is not None:
+                    return found
+                await self._wakeup.wait(self._connection, self._readers.all)
+        finally:
+            self._waits = False
 
     async def commit(self) -> None:
         """Commit the position after the last record that was returned, for every partition, and wait until the
@@ -304,6 +321,18 @@ class GroupConsumer(RecordStream):
         if not self._opened:
             self._opened = True
             self._connection.start(self._membership.run)
+
+    def _describe_work(self, now: float) -> MemberWork:
+        """Return what the application does at loop time ``now``, for a heartbeat. It is compared with what it did at
+        the heartbeat before, so that no record costs anything."""
+        hand, last = self._hand, self.last
+        offset = -1 if hand is None else hand.fetched.first if last is None else last.offset
+        work = (self._waits, id(hand), offset)
+        if work != self._work:
+            self._work, self._work_since = work, now
+        idle_ms = 0 if self._waits else max(1, round(1000 * (now - self._work_since)))
+        key = ("", -1) if hand is None else hand.key
+        return MemberWork(idle_ms, *key, offset, shares(self._readers.paused))
 
     def _take_batch(self) -> Fetched | None:
         """Take the next batch from the readers, remember it as the one that the application processes, and return it.

@@ -17,7 +17,8 @@ _PARTITION = re.compile(r"(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,9})", re.ASC
 _RECORD = re.compile(rf"{_PARTITION.pattern}@(?P<offset>[0-9]{{1,18}})", re.ASCII)
 FORMS = """a question is one of
   TOPIC/PARTITION              a partition: how it came to its present state
-  TOPIC/PARTITION@OFFSET       a record"""
+  TOPIC/PARTITION@OFFSET       a record
+  group GROUP                  the lag of a consumer group"""
 """The forms of questions, for the error about a text that is none."""
 
 
@@ -38,7 +39,14 @@ class RecordQuestion:
     offset: int
 
 
-Question = PartitionQuestion | RecordQuestion
+@dataclass(frozen=True, slots=True)
+class GroupQuestion:
+    """Why a consumer group lags."""
+
+    group: str
+
+
+Question = PartitionQuestion | RecordQuestion | GroupQuestion
 
 
 def parse_question(words: Sequence[str]) -> Question:
@@ -49,6 +57,8 @@ def parse_question(words: Sequence[str]) -> Question:
             return RecordQuestion(found["topic"], int(found["partition"]), int(found["offset"]))
         case [text] if found := _PARTITION.fullmatch(text):
             return PartitionQuestion(found["topic"], int(found["partition"]))
+        case ["group", group]:
+            return GroupQuestion(group)
     raise ConfigError(f"{' '.join(words)!r} is no question: {FORMS}")
 
 
@@ -60,4 +70,8 @@ async def answer_question(log: Log, question: Question) -> Explanation:
             from tidelog.explain.record import why_record
 
             return await why_record(log, topic, partition, offset)
+        case GroupQuestion(group):
+            from tidelog.explain.group import why_group
+
+            return await why_group(log, group)
     raise ConfigError("the history of a partition is asked for by log.partitions.history")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -26,9 +26,11 @@ from tidelog.wire.messages import (
     Done,
     EndTransaction,
     FetchOffsets,
+    GroupHeartbeat,
     Hello,
     InitTaskProducer,
     LeaveGroup,
+    MemberWork,
     Message,
     PrepareTransaction,
     Produce,
@@ -313,6 +315,8 @@ class ClientConnections:
                 raise refusal
             own = self._transactions, link.source, self._shell.tenant_of(link.source), is_audited
             charge = self._quota_enforcer.charge
+            if isinstance(message, GroupHeartbeat):
+                message = self._with_quota(link, message)
             view = ClientView(
                 self._authorizer, self._audit, self._shell.cluster, principal, link.remote, charge, *own
             )
@@ -320,6 +324,15 @@ class ClientConnections:
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
+
+    def _with_quota(self, link: ClientLink, heartbeat: GroupHeartbeat) -> GroupHeartbeat:
+        """Return a heartbeat that tells for how long what its client may receive is held back. A client cannot set
+        that itself."""
+        held_ms = self._quota_enforcer.held_ms(link)
+        work = heartbeat.work
+        if work is None:
+            return replace(heartbeat, work=MemberWork(quota_ms=held_ms)) if held_ms else heartbeat
+        return replace(heartbeat, work=replace(work, quota_ms=held_ms)) if held_ms != work.quota_ms else heartbeat
 
     def _is_audited(self, link: ClientLink, message: Message) -> bool:
         """Return whether a request that needs few rights is audited, since it may affect others: it sets a group's

@@ -142,6 +142,11 @@ class QuotaEnforcer:
         self._wake.set()
         return True
 
+    def held_ms(self, link: ClientLink) -> int:
+        """Return for how long credit of a link is still held back, in milliseconds; 0 if none is."""
+        due, _ = self._held.get(link, (0.0, {}))
+        return max(0, round(1000 * (due - self._clock())))
+
     def _count_sent(self, link: ClientLink, principal: str, now: float) -> None:
         """Charge the bytes that were sent over the link since the last call to its principal."""
         sent = link.sent_bytes

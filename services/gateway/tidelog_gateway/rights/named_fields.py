@@ -68,6 +68,8 @@ FIELD_RULES = (
             *_fields("DescribeGroupAnswer", "members.assignment.topic_id members.assignment.topic"),
             *_fields("DescribeGroupAnswer", "members.leaving.topic_id members.leaving.topic"),
             *_fields("DescribeGroupAnswer", "members.target.topic_id members.target.topic"),
+            *_fields("DescribeGroupAnswer", "members.work.topic_id members.work.paused.topic_id"),
+            *_fields("DescribeGroupAnswer", "members.work.paused.topic"),
             *_fields("Digest", "topic_id"),
             *_fields("FetchOffsets", "parts.topic_id"),
             *_fields("FetchOffsetsAnswer", "positions.topic_id"),
@@ -236,6 +238,12 @@ FIELD_RULES = (
         "",
         "What a member says that it still has: nothing counts but what it was given.",
         _fields("GroupHeartbeat", "owned.topic_id owned.topic"),
+    ),
+    FieldRule(
+        "",
+        "",
+        "What a member says that its application does: shown to those who may describe the group and the topic.",
+        _fields("GroupHeartbeat", "work.topic_id work.paused.topic_id work.paused.topic"),
     ),
     FieldRule("", "", "Ignored: the id beside it counts.", _fields("FetchOffsets", "parts.topic")),
     FieldRule(

@@ -20,6 +20,7 @@ from tidelog.wire.messages import (
     HistoryEntry,
     JoinGroupAnswer,
     ListTransactionsAnswer,
+    MemberWork,
     Message,
     StagedCommitted,
     TopicShare,
@@ -97,7 +98,15 @@ def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
         assignment=_visible(member.assignment, viewer),
         leaving=_visible(member.leaving, viewer),
         target=_visible(member.target, viewer),
+        work=_work(member.work, viewer) if member.work is not None else None,
     )
+
+
+def _work(work: MemberWork, viewer: Viewer) -> MemberWork:
+    """Return what a member's application does without the topics that the viewer may not describe."""
+    known = viewer.name_of(work.topic_id) if work.topic_id else ""
+    shown = replace(work, paused=_visible(work.paused, viewer))
+    return shown if known and viewer.of_topic(known) else replace(shown, topic_id="", partition=-1, offset=-1)
 
 
 def _masked(share: TopicShare, viewer: Viewer) -> TopicShare:

@@ -43,6 +43,15 @@ export const accessAnswer = shape({
 
 const topicShare = shape({ topic_id: text, partitions: list(integer), topic: or("", text) });
 
+const memberWork = shape({
+  idle_ms: or(-1, integer),
+  topic_id: or("", text),
+  partition: or(-1, integer),
+  offset: or(-1, integer),
+  paused: or([], list(topicShare)),
+  quota_ms: or(0, integer),
+});
+
 const groupMember = shape({
   member: text,
   generation: integer,
@@ -54,6 +63,9 @@ const groupMember = shape({
   target: or([], list(topicShare)),
   session_timeout_ms: or(0, integer),
   away: or(false, flag),
+  heard_ms: or(-1, integer),
+  leaving_ms: or(-1, integer),
+  work: or(null, memberWork),
 });
 
 const groupPosition = shape({

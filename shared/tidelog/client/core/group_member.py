@@ -24,7 +24,7 @@ again in the new generation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -38,6 +38,7 @@ from tidelog.wire.messages import (
     JoinGroup,
     JoinGroupAnswer,
     LeaveGroup,
+    MemberWork,
     Message,
     TopicShare,
 )
@@ -104,10 +105,17 @@ Effect = SendRequest | CommitPositions | CommitDue | Assigned | Revoked | Lost |
 class MemberCore:
     """The membership of one consumer in a group, from its first join until it has left or was refused. ``join`` is
     its join request. Times are seconds of the shell's clock. If ``auto_commit_s`` is inf, positions are committed
-    only on request."""
+    only on request. ``describe_work`` returns what the application does, for heartbeats; None: not known."""
 
-    def __init__(self, join: JoinGroup, auto_commit_s: float, backoff_s: float) -> None:
+    def __init__(
+        self,
+        join: JoinGroup,
+        auto_commit_s: float,
+        backoff_s: float,
+        describe_work: Callable[[float], MemberWork | None] = lambda now: None,
+    ) -> None:
         self.group = join.group
+        self._describe_work = describe_work
         self.generation = -1
         self.names: dict[str, str] = {}
         """Topic names by topic id, as the coordinator reported them."""
@@ -178,7 +186,7 @@ class MemberCore:
             self.asked += 1
             self._asked_at = now
             self._again = False
-            self._under_way = self._question()
+            self._under_way = self._question(now)
             effects.append(SendRequest(self.asked, self._under_way))
         return effects
 
@@ -193,7 +201,7 @@ class MemberCore:
         earliest = min(times)
         return None if self.is_over or earliest == inf else earliest
 
-    def _question(self) -> Message:
+    def _question(self, now: float) -> Message:
         """Return the next request to send: the leave request if the member is leaving, the join request until it has
         joined, else a heartbeat that names the owned partitions."""
         if self._goes is not None:
@@ -201,7 +209,8 @@ class MemberCore:
         if not self._joined:
             return self._join
         join = self._join
-        return GroupHeartbeat(self.group, join.member, self.generation, shares(self._owned), instance=join.instance)
+        owned, work = shares(self._owned), self._describe_work(now)
+        return GroupHeartbeat(self.group, join.member, self.generation, owned, instance=join.instance, work=work)
 
     # --- answers ---------------------------------------------------------------------------------------------
 

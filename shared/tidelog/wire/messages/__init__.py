@@ -124,6 +124,7 @@ if TYPE_CHECKING:
         LeaveGroup,
         ListGroups,
         ListGroupsAnswer,
+        MemberWork,
         PrepareGroups,
         TopicShare,
     )
@@ -337,6 +338,7 @@ __all__ = [
     "LogSnapshot",
     "LogSnapshotAnswer",
     "Meet",
+    "MemberWork",
     "Message",
     "Metadata",
     "MetadataAnswer",

@@ -37,6 +37,27 @@ class GroupPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberWork:
+    """Part of ``GroupHeartbeat`` and ``GroupMember``: what the application of a member does, as its client reports it
+    with a heartbeat. Nothing depends on it but what people are told."""
+
+    idle_ms: int = -1
+    """For how long the application has not asked for another record, in milliseconds, as exact as the interval of
+    heartbeats. 0: it waits for records now. -1: not known."""
+    topic_id: str = ""
+    """Topic of the record that the application got last and has not finished; "": it has none."""
+    partition: int = -1
+    """Partition of that record; -1: there is none."""
+    offset: int = -1
+    """Offset of that record, or of the first one of its batch; -1: there is none."""
+    paused: tuple[TopicShare, ...] = ()
+    """Partitions that the application has paused."""
+    quota_ms: int = 0
+    """For how long the gateway still holds back what the client may receive, since the quota of bytes out is used up,
+    in milliseconds; 0: it does not. Set by the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinGroupAnswer(Message):
     """Answer to ``JoinGroup``: the member belongs to the group and owns ``assignment``. It must send heartbeats from
     now on."""
@@ -109,6 +130,8 @@ class GroupHeartbeat(Message):
     """Partitions that the member owns."""
     instance: str = ""
     """Name of the static member; "": the member is not static."""
+    work: MemberWork | None = None
+    """What the application does, for ``DescribeGroup``; None: the client does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +255,12 @@ class GroupMember:
     session_timeout_ms: int = 0
     away: bool = False
     """The process of this static member has ended."""
+    heard_ms: int = -1
+    """Time since the last heartbeat, in milliseconds; -1: none has come to this coordinator."""
+    leaving_ms: int = -1
+    """Time since the member was asked to give up ``leaving``, in milliseconds; -1: it need not give up any."""
+    work: MemberWork | None = None
+    """What the application did at the last heartbeat; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

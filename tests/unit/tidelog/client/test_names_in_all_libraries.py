@@ -74,6 +74,7 @@ JS_LACKS = {
     ("Consumer", "remaining"): "for read_arrow",
     ("Log", "find_positions"): "list_offsets tells",
     ("Log", "group_progress"): "describe_group and list_offsets tell",
+    **{("Log", name): "for the command" for name in ("groups.positions", "transactions.of_producer")},
 }
 """(class, name in Python) -> why."""
 

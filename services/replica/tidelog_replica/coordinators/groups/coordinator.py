@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
+from math import inf
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.principal_bounds import refuse_excess
@@ -236,7 +237,7 @@ class GroupCoordinator:
                 case ListGroups():
                     return self._list(message)
                 case DescribeGroup():
-                    return self._describe(message)
+                    return self._describe(message, now)
                 case DeleteGroup():
                     return self._delete(message)
                 case WriteMarker():
@@ -325,6 +326,7 @@ class GroupCoordinator:
         if asked.generation > member.generation:
             raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
         self._extend_session(group, member, now)
+        member.heard_at, member.work = now, asked.work
         if asked.generation == member.generation and member.leaving:
             owned = {TopicPartition(share.topic_id, number) for share in asked.owned for number in share.partitions}
             group.release(member, owned, now)
@@ -425,7 +427,7 @@ class GroupCoordinator:
         infos = tuple(GroupInfo(g.name, g.state, len(g.members), self._node) for g in groups)
         return ListGroupsAnswer(infos, more=end < len(names))
 
-    def _describe(self, asked: DescribeGroup) -> DescribeGroupAnswer:
+    def _describe(self, asked: DescribeGroup, now: float) -> DescribeGroupAnswer:
         """Return a group's state, generation, assignor, members and positions. Raises ``UNKNOWN_GROUP`` or
         ``INVALID_GROUP``."""
         group = self._known(asked.group)
@@ -436,7 +438,7 @@ class GroupCoordinator:
             group.generation,
             group.assignor,
             self._node,
-            tuple(_describe_member(member, self._topics) for member in members),
+            tuple(_describe_member(member, self._topics, now) for member in members),
             _positions_of(group),
         )
 
@@ -497,8 +499,9 @@ def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
     return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
 
 
-def _describe_member(member: Member, topics: Topics) -> GroupMember:
+def _describe_member(member: Member, topics: Topics, now: float) -> GroupMember:
     """Return a member in the form in which the answer to ``DescribeGroup`` carries it."""
+    asked_at = member.must_by - member.rebalance_ms / 1000
     return GroupMember(
         member.name,
         member.generation,
@@ -510,4 +513,7 @@ def _describe_member(member: Member, topics: Topics) -> GroupMember:
         _shares_of(member.target, topics),
         member.session_ms,
         member.away,
+        max(0, round(1000 * (now - member.heard_at))) if member.heard_at > -inf else -1,
+        max(0, round(1000 * (now - asked_at))) if member.leaving and asked_at < inf else -1,
+        member.work,
     )

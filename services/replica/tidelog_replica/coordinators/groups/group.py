@@ -30,6 +30,7 @@ from math import inf
 from typing import NamedTuple
 
 from tidelog.types import TopicPartition
+from tidelog.wire.messages import MemberWork
 
 from tidelog_replica.coordinators.groups.assignors import ASSIGNORS
 from tidelog_replica.coordinators.groups.records import (
@@ -93,6 +94,10 @@ class Member:
     none to give up."""
     away: bool = False
     """Whether this is a static member whose process has ended and may come back."""
+    heard_at: float = -inf
+    """Time of the last heartbeat in seconds; -inf: none has come to this coordinator."""
+    work: MemberWork | None = None
+    """What the application of the member did at the last heartbeat; None: not known."""
 
     @property
     def label(self) -> str:

@@ -1,0 +1,164 @@
+"""What ``tidelog why group`` says, cause by cause. Tests ``tidelog.explain.group``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tidelog.explain.explanation import Explanation, moment
+from tidelog.explain.group import GroupEvidence, Lag, Unread, explain_group
+from tidelog.wire.messages import (
+    DescribeGroupAnswer,
+    GroupMember,
+    GroupPosition,
+    MemberWork,
+    PartitionInfo,
+    StableOffset,
+    TopicInfo,
+    TopicShare,
+    TransactionInfo,
+)
+
+T0 = 1_795_255_109_771
+PARTITION = PartitionInfo(0, ("r1",), ("r1",), "r1", 3, 7, log_start=0, high_watermark=150)
+TOPIC = TopicInfo("abc", "orders", {}, (PARTITION,))
+SHARE = TopicShare("abc", (0,), "orders")
+MEMBER = GroupMember(
+    "m1", 4, "", "host", ("orders",), (SHARE,), session_timeout_ms=45_000, heard_ms=100, work=MemberWork(0)
+)
+LAG = Lag(
+    TOPIC, PARTITION, GroupPosition("abc", 0, 100, committed_ms=T0), MEMBER, unread=Unread(95, 104, 7, T0 - 500)
+)
+
+
+def told(one: Lag = LAG, state: str = "stable", members: tuple[GroupMember, ...] = (MEMBER,)) -> Explanation:
+    group = DescribeGroupAnswer("billing", state, 4, "sticky", "r1", members)
+    return explain_group(GroupEvidence(group, (one,), T0 + 30_000))
+
+
+def cause(one: Lag = LAG, **more: Any) -> str:
+    return " ".join(told(one, **more).sentences)
+
+
+def of_member(**changes: Any) -> str:
+    member = replace(MEMBER, **changes)
+    return cause(replace(LAG, owner=member), members=(member,))
+
+
+def test_how_far_behind_and_since_when() -> None:
+    found = told()
+    assert found.sentences[:2] == (
+        "Group billing is stable, with 1 member in generation 4.",
+        "It is 50 offsets behind in 1 partition.",
+    )
+    assert found.sentences[2].startswith(
+        f"orders/0: 50 offsets behind, at 100 of 150; the first unread record is of {moment(T0 - 500)}; last commit"
+        f" {moment(T0)} (30.0 s ago)."
+    )
+    assert found.facts["partitions"][0]["lag"] == 50 and found.facts["members"][0]["work"]["idle_ms"] == 0
+
+
+def test_no_lag() -> None:
+    ahead = replace(LAG, position=GroupPosition("abc", 0, 150))
+    assert told(ahead).sentences[1:] == ("It does not lag: its positions are at the high watermarks.",)
+    unknown = replace(LAG, position=None)
+    assert "does not lag as far as known; 1 partition without" in told(unknown).sentences[1]
+
+
+def test_no_leader_and_a_pause_come_first() -> None:
+    assert "It waits for a leader" in cause(replace(LAG, partition=replace(PARTITION, leader="")))
+    assert "The partition is paused" in cause(replace(LAG, partition=replace(PARTITION, leader="", paused=True)))
+
+
+def test_deleted_records() -> None:
+    found = told(replace(LAG, partition=replace(PARTITION, log_start=120)))
+    assert "offsets 100 to 119 are deleted, and its readers get OFFSET_OUT_OF_RANGE" in found.sentences[2]
+    assert found.next_steps[0].startswith("'tidelog groups reset billing -t orders --to earliest'")
+
+
+HELD = replace(LAG, partition=replace(PARTITION, stable=StableOffset(100, 57, 1, 5000)))
+
+
+def test_a_transaction_that_holds_the_last_stable_offset() -> None:
+    known = replace(HELD, transaction=TransactionInfo("etl", "open", 57, 1, since_ms=T0))
+    assert (
+        f"It waits for the transaction of application etl (producer 57), which is open since {moment(T0)}: the last"
+        " stable offset has stood at 100 for 5.0 s." in cause(known)
+    )
+    assert "tidelog transactions abort etl" in told(known).next_steps[0]
+    assert "It waits for an open transaction of producer 57" in cause(HELD)
+    written = replace(HELD, partition=replace(PARTITION, stable=StableOffset(100, 57, -1, 5000)))
+    assert "the end of a transaction of producer 57, which is written and not committed" in cause(written)
+
+
+def test_a_transaction_beyond_the_position_is_no_cause() -> None:
+    later = replace(LAG, partition=replace(PARTITION, stable=StableOffset(140, 57, 1, 5000)))
+    assert "transaction" not in cause(later)
+
+
+def test_nobody_reads() -> None:
+    nobody = replace(LAG, owner=None)
+    assert "It waits for a member: nobody reads as this group." in cause(nobody, state="empty", members=())
+    assert told(nobody, "empty", ()).sentences[0] == "Group billing has no members."
+    assert "It waits for m2 (host), which gets the partition" in cause(replace(nobody, heir="m2 (host)"))
+    other = replace(MEMBER, topics=("refunds",), assignment=())
+    assert "No member reads topic orders any more." in cause(nobody, members=(other,))
+    assert "It waits for an owner: no member has the partition yet." in cause(nobody)
+
+
+def test_a_batch_that_cannot_be_decoded() -> None:
+    bad = replace(LAG, unread=Unread(100, 104, 7, T0, "no CBOR"))
+    assert "at a batch that no reader can decode, offsets 100 to 104 (producer id 7): no CBOR." in cause(bad)
+
+
+def test_a_static_member_that_is_away() -> None:
+    assert "It waits for i1 (host), a static member whose process has ended" in of_member(away=True, instance="i1")
+
+
+def test_a_silent_member() -> None:
+    assert "It waits for m1 (host), which has sent no heartbeat for 30.0 s; it is removed after 45.0 s." in of_member(
+        heard_ms=30_000
+    )
+    assert "no heartbeat" not in of_member(heard_ms=20_000)
+
+
+def test_a_rebalance_waits_for_a_member_to_give_up() -> None:
+    member = replace(MEMBER, assignment=(), leaving=(SHARE,), leaving_ms=7000)
+    text = cause(replace(LAG, owner=member, leaving=True, heir="m2"), state="moving", members=(member,))
+    assert "Group billing is moving partitions between its members" in text
+    assert (
+        "It waits for m1 (host), which must give the partition up to m2, asked for it 7.0 s ago: a rebalance" in text
+    )
+    assert "Rebalance: m1 (host) has been asked for 7.0 s to give up orders/0." in text
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (MemberWork(0, paused=(SHARE,)), "m1 (host) has paused the partition."),
+        (MemberWork(9900), "m1 (host) does not poll: its application has not asked for a record for 10.0 s"),
+        (
+            MemberWork(9900, "abc", 0, 100),
+            "m1 (host) is processing: its application has had orders/0@100 for 10.0 s and not asked for the next.",
+        ),
+        (
+            MemberWork(0, quota_ms=1500),
+            "m1 (host) waits for its quota of bytes out: the gateway holds records for 1.5",
+        ),
+        (MemberWork(0), "m1 (host) waits for records: they are on their way"),
+        (MemberWork(500, "abc", 0, 100), "m1 (host) reads and processes, and is slower than what is written."),
+        (None, "m1 (host) lives and has not committed for 30.0 s: it is processing, or does not ask for more"),
+    ],
+)
+def test_what_the_application_of_a_member_does(work: MemberWork | None, words: str) -> None:
+    assert words in of_member(work=work)
+
+
+def test_only_the_worst_partitions_are_looked_at_one_by_one() -> None:
+    lags = tuple(replace(LAG, partition=replace(PARTITION, partition=number)) for number in range(7))
+    group = DescribeGroupAnswer("billing", "stable", 4, "sticky", "r1", (MEMBER,))
+    found = explain_group(GroupEvidence(group, lags, T0, missing=("gone",)))
+    assert found.sentences[1] == "It is 350 offsets behind in 7 partitions."
+    assert "2 more partitions with smaller lags were not looked at one by one." in found.sentences
+    assert "1 topic in which it has positions are deleted, or hidden from you." in found.sentences
