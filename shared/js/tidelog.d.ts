@@ -645,6 +645,8 @@ export class TidelogError extends Error {
   /** Whether the request may have been executed all the same. */
   unknownOutcome: boolean;
   readonly detail: Record<string, string | number>;
+  /** Id under which the gateway keeps the evidence of the refusal for a while (`tidelog why ID`); "": none. */
+  id: string;
   /** Whether the same request may succeed later, unchanged. */
   readonly retriable: boolean;
   readonly refreshMetadata: boolean;

@@ -161,6 +161,9 @@ class TidelogError(Exception):
         self.message = message
         self.unknown_outcome = unknown_outcome or CODES[self.code].unknown_outcome
         self.detail = detail
+        self.id = ""
+        """Id under which a gateway keeps the evidence of the refusal for a while; "": none. ``tidelog why ID`` shows
+        it."""
 
     @property
     def retriable(self) -> bool:
@@ -179,14 +182,14 @@ class TidelogError(Exception):
         return pause_s(self.detail.get("pause_ms", 0))
 
     def __str__(self) -> str:
-        return f"[{self.code}] {self.message}"
+        return f"[{self.code}] {self.message}" + (f" (error id {self.id})" if self.id else "")
 
     def to_info(self) -> ErrorInfo:
         """Return the error as the ``ErrorInfo`` that is sent on the wire; details become texts."""
         from tidelog.wire.messages import ErrorInfo
 
         detail = {key: str(value) for key, value in self.detail.items()}
-        return ErrorInfo(self.code, self.message, self.unknown_outcome, detail)
+        return ErrorInfo(self.code, self.message, self.unknown_outcome, detail, self.id)
 
 
 class BrokerError(TidelogError):
@@ -312,6 +315,7 @@ def from_info(info: ErrorInfo) -> BrokerError:
     code = info.code if info.code in CODES else "UNSUPPORTED"
     error = BrokerError(info.message, code=code, unknown_outcome=info.unknown_outcome)
     error.detail = {key: int(text) if _is_integer(text) else text for key, text in info.detail.items()}
+    error.id = info.id
     return error
 
 

@@ -26,12 +26,14 @@ from tidelog.types import NodeId
 from tidelog.wire.codec import encode
 from tidelog.wire.messages import (
     Credit,
+    ErrorInfo,
     Hello,
     ListOffset,
     Message,
     MetadataUpdate,
     Produce,
     Produced,
+    ProducePart,
     Read,
     Subscribe,
     Unsubscribe,
@@ -54,6 +56,7 @@ from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.heavy_requests import UNFOLDING, HeavyRequests, cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.produce.router import Router
+from tidelog_gateway.refusals import Refusals, asker_of
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shared_requests import Seats
 
@@ -97,8 +100,9 @@ class GatewayShell:
     ) -> None:
         self.cluster = ClusterView(rack)
         self.wall_ms = wall_ms
-        self.router = Router(self.cluster, router)
-        self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms)
+        self.refusals = Refusals(hello.node, self.cluster, wall_ms)
+        self.router = Router(self.cluster, router, self._name_error)
+        self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms, self._name_error)
         self.peers = Peers(
             transport,
             hello,
@@ -195,15 +199,18 @@ class GatewayShell:
             case Credit():
                 self.perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
-                done = self.begin_request(link, id, is_call=False)
+                done = self.begin_request(link, id, message, is_call=False)
                 self._polls.on_read(message, self._reader_of(link.source), done)
             case ListOffset(at="timestamp") if id is not None:
                 self.nursery.start_soon(
-                    self._find_by_time, link, message, self.begin_request(link, id, is_call=False)
+                    self._find_by_time, link, message, self.begin_request(link, id, message, is_call=False)
                 )
             case ListOffset() if id is not None:
                 self.ask_leader(
-                    message, READ_TIMEOUT_S, self.begin_request(link, id, is_call=False), self._reader_of(link.source)
+                    message,
+                    READ_TIMEOUT_S,
+                    self.begin_request(link, id, message, is_call=False),
+                    self._reader_of(link.source),
                 )
             case Subscribe() if id is not None:
                 self.perform(self.subscriptions.on_subscribe(link.source, id, message, now))
@@ -266,8 +273,11 @@ class GatewayShell:
         whose requests cost much."""
         self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
-    def begin_request(self, link: ClientLink, id: int, *, is_call: bool = True) -> Answered:
+    def begin_request(
+        self, link: ClientLink, id: int, message: Message | None = None, *, is_call: bool = True
+    ) -> Answered:
         """Count a client's request as waiting, and return the function that sends its answer and counts it no more.
+        An error gets an id (``refusals.py``).
         ``is_call``: the request counts for ``MAX_CALLS``, too. An answer for a client that is gone is dropped. Raises
         ``OVERLOADED``, and counts nothing, if the client's tenant has used up its share. How many requests of one
         connection wait is bounded before (``client_max_in_flight``)."""
@@ -288,10 +298,21 @@ class GatewayShell:
                 self._call_share.release(tenant)
             if source in self._requests:
                 self._requests[source] -= 1
+                if isinstance(answer, TidelogError) and not link.closed:
+                    op = "" if message is None else message.OP
+                    answer = self.refusals.name_error(asker_of(link, tenant[0]), op, message, answer)
                 link.answer(id, answer)
                 self.on_settled(link)
 
         return done
+
+    def _name_error(self, source: int, op: str, request: ProducePart | Message | None, error: ErrorInfo) -> ErrorInfo:
+        """Keep the refusal of a client's batch or subscription, and return the error with its id; unchanged if the
+        client is gone or is the gateway itself."""
+        link = self.links.by_source.get(source)
+        if link is None:
+            return error
+        return self.refusals.name_info(asker_of(link, self._tenants[source][0]), op, request, error)
 
     def produce(self, message: Produce) -> None:
         """Send batches of the gateway itself through the router, at once if their leader has room. Their acks are

@@ -25,6 +25,8 @@ export class TidelogError extends Error {
     this.code = code;
     this.unknownOutcome = unknownOutcome || (CODES[code]?.unknownOutcome ?? false);
     this.detail = detail;
+    /** Id under which the gateway keeps the evidence of the refusal for a while (`tidelog why ID`); "": none. */
+    this.id = "";
   }
 
   /** Whether the same request may succeed later, unchanged. */
@@ -43,7 +45,7 @@ export class TidelogError extends Error {
   }
 
   toString() {
-    return `[${this.code}] ${this.message}`;
+    return `[${this.code}] ${this.message}${this.id && ` (error id ${this.id})`}`;
   }
 }
 
@@ -140,7 +142,9 @@ export function fromInfo(info) {
   for (const [key, text] of Object.entries(info.detail)) {
     detail[key] = /^-?[0-9]{1,15}$/.test(text) ? Number(text) : text;
   }
-  return new BrokerError(info.message, { code, unknownOutcome: info.unknownOutcome, detail });
+  const error = new BrokerError(info.message, { code, unknownOutcome: info.unknownOutcome, detail });
+  error.id = info.id;
+  return error;
 }
 
 /** Throw `ConfigError` with every text whose condition is true, one per line; return if none is. */

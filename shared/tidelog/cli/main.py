@@ -64,7 +64,7 @@ SECTIONS = {
     "Explain": {
         "status": Entry("explain.status", "Show the cluster: servers, controllers, what is wrong."),
         "doctor": Entry("explain.doctor", "Say what is wrong, and what to do about it."),
-        "why": Entry("explain.why", "Explain a partition, a record or a lag."),
+        "why": Entry("explain.why", "Explain a partition, a record, a lag or a refusal."),
         "describe": Entry("explain.describe", "Show topics and servers, also as they were at a time."),
         "verify": Entry("verify", "Check that nothing was lost, and that replicas are equal."),
         "mcp": Entry("mcp.command", "Let agents ask about the cluster (Model Context Protocol)."),

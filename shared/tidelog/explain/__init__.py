@@ -6,6 +6,7 @@ Each question is a function ``why_...`` that takes a connected ``Log`` and retur
 ==================  ====================================================================================
 ``record.py``       who sent a record, when, where it is durable, whether it is committed, who has read it
 ``group.py``        why a consumer group lags: which member and partition, and what it waits for
+``refusal.py``      which facts decided that a request was refused
 ==================  ====================================================================================
 
 In each module a function that asks the cluster (``ask_...``) returns evidence, and a pure function turns evidence

@@ -12,13 +12,16 @@ from tidelog.errors import ConfigError
 if TYPE_CHECKING:
     from tidelog.client.log import Log
     from tidelog.explain.explanation import Explanation
+    from tidelog.explain.refusal import Connect
 
 _PARTITION = re.compile(r"(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,9})", re.ASCII)
 _RECORD = re.compile(rf"{_PARTITION.pattern}@(?P<offset>[0-9]{{1,18}})", re.ASCII)
+_ERROR = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]{8}-[0-9a-f]+", re.ASCII)
 FORMS = """a question is one of
   TOPIC/PARTITION              a partition: how it came to its present state
   TOPIC/PARTITION@OFFSET       a record
-  group GROUP                  the lag of a consumer group"""
+  group GROUP                  the lag of a consumer group
+  ERROR-ID                     a refusal, by the id that the error shows"""
 """The forms of questions, for the error about a text that is none."""
 
 
@@ -46,7 +49,14 @@ class GroupQuestion:
     group: str
 
 
-Question = PartitionQuestion | RecordQuestion | GroupQuestion
+@dataclass(frozen=True, slots=True)
+class RefusalQuestion:
+    """Which facts decided that a request was refused, by the id of the error."""
+
+    error_id: str
+
+
+Question = PartitionQuestion | RecordQuestion | GroupQuestion | RefusalQuestion
 
 
 def parse_question(words: Sequence[str]) -> Question:
@@ -57,13 +67,16 @@ def parse_question(words: Sequence[str]) -> Question:
             return RecordQuestion(found["topic"], int(found["partition"]), int(found["offset"]))
         case [text] if found := _PARTITION.fullmatch(text):
             return PartitionQuestion(found["topic"], int(found["partition"]))
+        case [text] if _ERROR.fullmatch(text):
+            return RefusalQuestion(text)
         case ["group", group]:
             return GroupQuestion(group)
     raise ConfigError(f"{' '.join(words)!r} is no question: {FORMS}")
 
 
-async def answer_question(log: Log, question: Question) -> Explanation:
-    """Answer a question about a connected cluster. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_GROUP``, ``FORBIDDEN``, and
+async def answer_question(log: Log, question: Question, connect: Connect | None = None) -> Explanation:
+    """Answer a question about a connected cluster. ``connect`` opens a client of the gateway with a URL: a refusal is
+    kept by the gateway that it came from. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_GROUP``, ``FORBIDDEN``, and
     ``ConfigError`` for a ``PartitionQuestion``."""
     match question:
         case RecordQuestion(topic, partition, offset):
@@ -74,4 +87,8 @@ async def answer_question(log: Log, question: Question) -> Explanation:
             from tidelog.explain.group import why_group
 
             return await why_group(log, group)
+        case RefusalQuestion(error_id):
+            from tidelog.explain.refusal import why_refusal
+
+            return await why_refusal(log, error_id, connect)
     raise ConfigError("the history of a partition is asked for by log.partitions.history")

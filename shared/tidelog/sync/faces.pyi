@@ -19,6 +19,7 @@ from tidelog.wire.messages import (
     DescribeGroupAnswer,
     DigestAnswer,
     FeaturesAnswer,
+    GatewayInfo,
     GroupInfo,
     GroupPosition,
     HistoryEntry,
@@ -32,6 +33,7 @@ from tidelog.wire.messages import (
     PlayedMessage,
     PlayedNode,
     QuorumAnswer,
+    Refusal,
     ScrubStatus,
     TopicInfo,
     TransactionInfo,
@@ -428,6 +430,15 @@ class ClusterAdmin(Face):
         """Return the metrics of one process: its page in Prometheus' text format, its version and its clock. ``node``
         names a replica server or the active controller; "" is the gateway of this client. Raises ``UNKNOWN_SERVER``,
         ``UNREACHABLE``, ``UNSUPPORTED``."""
+
+    def gateways(self) -> tuple[GatewayInfo, ...]:
+        """Return the gateways that clients may go on at, with the URLs that they advertise; empty if none does, or
+        the gateway does not know."""
+
+    def refusal(self, error_id: str) -> Refusal | None:
+        """Return the error with this id, as the gateway of this client keeps it, with the facts that decided. None if
+        the gateway does not keep it (any more), or the client may not see it. Raises ``UNSUPPORTED`` if the gateway
+        is of an earlier release."""
 
     def add_controller(self, node: str, url: str) -> None:
         """Add a running controller at this URL to the group, as a learner. It becomes a voter when it has caught up

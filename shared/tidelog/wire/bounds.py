@@ -54,6 +54,7 @@ BOUNDS = (
         "one answer at a time for all who ask the same",
         "the answer: the tokens and rules, servers, or metrics that there are",
     ),
+    Bound(("describe_refusal",), "4,096 refusals that are kept, 64 of a principal", BYTES),
     Bound(
         ("plan_rebalance", "rebalance"),
         "partitions times servers; needs the right to administer the cluster; one plan at a time for all "

@@ -137,6 +137,7 @@ DETAILS: dict[str, dict[str, str]] = {
     "WRONG_CLUSTER": {"role": "to hello: role of the server, which is no gateway"},
     "QUOTA_EXCEEDED": {
         "pause_ms": "wait so long before another try",
+        "rate": "which quota is used up: `requests_s`, `bytes_in_s` or `bytes_out_s`",
         "principal": "whose bound it is",
         "bound": "what is bounded, in words",
         "setting": "the setting of the bound",
@@ -297,6 +298,7 @@ ERRORS: dict[str, frozenset[str]] = {
     "read_copy": _with(_OF_COPY, "OFFSET_OUT_OF_RANGE UNSUPPORTED_LEVEL"),
     "scrub_server": _with((), "NOT_REPLICA REQUEST_TIMED_OUT UNSUPPORTED_LEVEL"),
     "describe_metrics": _with(_ASKED_CONTROLLER, "UNKNOWN_SERVER"),
+    "describe_refusal": _with(()),
     "play": _with((), "INVALID_CONFIG UNKNOWN_SERVER REQUEST_TIMED_OUT"),
 }
 """The codes that a gateway may answer to each operation. Those of ``produce`` stand in acks; those of ``subscribe``

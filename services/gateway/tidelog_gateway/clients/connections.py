@@ -50,6 +50,7 @@ from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, RepeatedLines
 from tidelog_gateway.limits.server_limits import Tenant
+from tidelog_gateway.refusals import Asker, asker_of
 from tidelog_gateway.requests.requests import KINDS, ClientRequests
 from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
 from tidelog_gateway.rights.own_transactions import OwnTransactions
@@ -186,6 +187,14 @@ class ClientConnections:
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: AcceptedEnd) -> TidelogError | None:
+        """Decide whether a connecting client is accepted, as ``_authenticate`` does; a refusal gets an id."""
+        refusal = self._authenticate(hello, connection)
+        if refusal is None:
+            return None
+        asker = Asker("", connection.remote, hello.node)
+        return self._shell.refusals.name_error(asker, hello.OP, None, refusal)
+
+    def _authenticate(self, hello: Hello, connection: AcceptedEnd) -> TidelogError | None:
         """Decide whether a connecting client is accepted. Return None if it is, and remember its identity for
         ``on_open``; otherwise return the error with which it is refused. The connections of gateway and address are
         counted before the token or certificate is checked, since that is cheap. A refusal is logged, at most once a
@@ -277,9 +286,17 @@ class ClientConnections:
 
     def on_message(self, link: ClientLink, id: int | None, message: Message) -> None:
         """Check a client's message against its quota, its texts and the client's rights, and pass it on to the shell
-        or the requests; tickets of producers are answered here. Raises the refusal as ``TidelogError``, but refuses
-        the batches of a ``Produce`` one by one with acks. A one-way message with malformed texts closes the link."""
+        or the requests; tickets of producers are answered here. Raises the refusal as ``TidelogError`` with an id,
+        but refuses the batches of a ``Produce`` one by one with acks. A one-way message with malformed texts closes
+        the link."""
         count(self._shell.counts.requests, message.OP)
+        try:
+            self._check_and_pass_on(link, id, message)
+        except TidelogError as error:
+            asker = asker_of(link, self._clients[link].principal)
+            raise self._shell.refusals.name_error(asker, message.OP, message, error) from None
+
+    def _check_and_pass_on(self, link: ClientLink, id: int | None, message: Message) -> None:
         principal = self._clients[link].principal
         wait = self._quota_enforcer.refuse_over_quota(link, message, len(self._shell.cluster.image.topics))
         if wait is not None and not isinstance(message, Produce):
@@ -407,6 +424,7 @@ class ClientConnections:
         if not any(refusals):
             return message
         acks, parts, kept, position = [], [], [], 0
+        asker = asker_of(link, principal)
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         for part, refusal in zip(message.parts, refusals, strict=True):
@@ -414,7 +432,8 @@ class ClientConnections:
                 parts.append(part)
                 kept.append(payload[position : position + part.size])
             else:
-                acks.append(ProduceAck(part.id, error=refusal.to_info()))
+                named = self._shell.refusals.name_info(asker, message.OP, part, refusal.to_info())
+                acks.append(ProduceAck(part.id, error=named))
             position += part.size
         link.post(Produced(tuple(acks)))
         return Produce(tuple(parts), b"".join(kept))

@@ -56,6 +56,7 @@ from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
 from tidelog_gateway.consume.tail_cache import BatchRun, RunSlice, SubscriberTailCache
 from tidelog_gateway.counters import DeliveryCounts
+from tidelog_gateway.refusals import NamesError, keep_error
 from tidelog_gateway.settings import SubscriptionSettings
 
 BOUNDED_MIN_WAIT_MS = 250
@@ -161,9 +162,15 @@ class Subscriptions:
     shell's clock."""
 
     def __init__(
-        self, cluster: ClusterView, settings: SubscriptionSettings, wall_ms: Callable[[], int] = lambda: 0
+        self,
+        cluster: ClusterView,
+        settings: SubscriptionSettings,
+        wall_ms: Callable[[], int] = lambda: 0,
+        name_error: NamesError = keep_error,
     ) -> None:
-        """``wall_ms``: the wall clock in milliseconds, for the age of delivered batches."""
+        """``wall_ms``: the wall clock in milliseconds, for the age of delivered batches. ``name_error``: gives each
+        error that ends a subscription an id."""
+        self._name_error = name_error
         self._wall_ms = wall_ms
         self._cluster = cluster
         self._settings = settings
@@ -592,7 +599,9 @@ class Subscriptions:
         """Close a subscription and return the delivery that carries the error to its client."""
         self._close(one)
         count(self.counts.ended, error.code)
-        return [Post(one.source, Delivery(one.sub, error=error.to_info()))]
+        asked = Subscribe(one.sub, *one.key[:2], offset=one.offset, credit=0)
+        info = self._name_error(one.source, Subscribe.OP, asked, error.to_info())
+        return [Post(one.source, Delivery(one.sub, error=info))]
 
     def _close(self, one: _Subscription) -> None:
         """Remove a subscription and release its copy and its read. The partition's tail is dropped if this was its

@@ -57,6 +57,7 @@ _SCHEMAS: dict[str, Schema] = {
             retriable={"type": "boolean"},
             unknown_outcome={"type": "boolean"},
             values={"type": "object", "additionalProperties": {"type": ["string", "integer"]}},
+            error_id=_PLAIN_TEXT,
             acks=_array(_ref("Outcome")),
         ),
         "description": "RFC 9457, with the error's code. acks: what came of each partition of an append.",

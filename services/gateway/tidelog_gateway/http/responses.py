@@ -126,6 +126,7 @@ def problem(error: TidelogError, **more: Any) -> dict[str, Any]:
         "retriable": error.retriable,
         "unknown_outcome": error.unknown_outcome,
         "values": dict(error.detail),
+        **({"error_id": error.id} if error.id else {}),
         **more,
     }
 

@@ -108,4 +108,4 @@ class Quotas:
         if not pause_s:
             return None
         text = f"{principal} has used up its quota of {rate} at this gateway"
-        return refuse("QUOTA_EXCEEDED", text, pause_ms=math.ceil(1000 * pause_s))
+        return refuse("QUOTA_EXCEEDED", text, pause_ms=math.ceil(1000 * pause_s), rate=rate)

@@ -41,6 +41,7 @@ from tidelog.wire.messages import (
     DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
+    DescribeRefusal,
     DescribeStream,
     Digest,
     Done,
@@ -72,6 +73,7 @@ from tidelog.wire.messages import (
     ReadStream,
     Reassign,
     Rebalance,
+    RefusalAnswer,
     RemoveController,
     RevokeTokens,
     RotateTicketKeys,
@@ -91,6 +93,7 @@ from tidelog_gateway.client_faults import contained
 from tidelog_gateway.client_link import ClientLink
 from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.server_limits import Tenant
+from tidelog_gateway.refusals import shown_to
 from tidelog_gateway.requests.coordinator_client import KINDS as GROUP_KINDS
 from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, CoordinatorClient
 from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, MetadataAnswers, MetadataView
@@ -147,6 +150,7 @@ KINDS = (
     DescribeFeatures,
     DescribeMetrics,
     DescribeQuorum,
+    DescribeRefusal,
     Digest,
     History,
     InitProducer,
@@ -259,12 +263,12 @@ class ClientRequests:
         too many waiting."""
         cost = cost_of(message)
         if cost == 1:
-            return self._shell.begin_request(link, id)
+            return self._shell.begin_request(link, id, message)
         tenant = view.tenant
         waiting = self._waiting.get(tenant, 0)
         if waiting and waiting + cost > MOST_WAITING:
             raise refuse("OVERLOADED", "requests of this client that name very much wait for answers")
-        answered = self._shell.begin_request(link, id)
+        answered = self._shell.begin_request(link, id, message)
         self._waiting[tenant] = waiting + cost
 
         def done(answer: Message | TidelogError) -> None:
@@ -308,7 +312,7 @@ class ClientRequests:
     async def _answer_shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         """Return the answer to a request, which equal requests at the same time share if it is the same for all their
         clients. Raises ``TidelogError``."""
-        if isinstance(message, LISTS) and not getattr(message, "app", ""):
+        if isinstance(message, LISTS) and not (getattr(message, "app", "") or getattr(message, "producer_id", 0)):
             return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
             return await self._single_flight.get(message, partial(self._answer, message, view, pending))
@@ -355,6 +359,9 @@ class ClientRequests:
                 return await self._ask_server(node, message)
             case ReadCopy(node) | ScrubServer(node):
                 return await self._ask_about_copies(node, message)
+            case DescribeRefusal(error_id):
+                found = self._shell.refusals.find(error_id, view.principal, sees_all=view.of_servers)
+                return RefusalAnswer(None if found is None else shown_to(found, view.of_topic))
             case DescribeMetrics(""):
                 if self._metrics is None:
                     raise refuse("UNSUPPORTED", "this gateway shows no metrics: metrics = false")

@@ -304,6 +304,17 @@ FIELD_RULES = (
     FieldRule(
         "",
         "",
+        "A refusal: shown to the principal that got it, or with the right to describe the cluster; what the gateway"
+        " knew of the topic only to those who may describe that.",
+        (
+            *_fields("DescribeRefusal", "error_id"),
+            *_fields("RefusalAnswer", "refusal.error_id refusal.op refusal.code refusal.message refusal.principal"),
+            *_fields("RefusalAnswer", "refusal.remote refusal.program refusal.detail refusal.facts"),
+        ),
+    ),
+    FieldRule(
+        "",
+        "",
         "Secrets that are shown, or given to whom they are for.",
         (
             *_fields("Hello", "token"),

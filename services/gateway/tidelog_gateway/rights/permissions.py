@@ -31,6 +31,7 @@ from tidelog.wire.messages import (
     DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
+    DescribeRefusal,
     DescribeStream,
     Digest,
     DrainServer,
@@ -152,9 +153,14 @@ OF_CLUSTER = {
 """Ops on the cluster."""
 ALSO = {DescribeAccess.OP: "security"}
 """By op: another operation on the cluster, the right to which is enough, too."""
-OPEN = frozenset({Metadata.OP, InitProducer.OP, UseProducer.OP, ReleaseProducer.OP, Credit.OP, Unsubscribe.OP})
-"""Ops that need no right: ``metadata`` answers only what its client may describe, and the others concern only what
-belongs to their client."""
+OPEN = frozenset(
+    {
+        *(Metadata.OP, DescribeRefusal.OP, InitProducer.OP, UseProducer.OP, ReleaseProducer.OP),
+        *(Credit.OP, Unsubscribe.OP),
+    }
+)
+"""Ops that need no right: ``metadata`` answers only what its client may describe, ``describe_refusal`` only refusals
+of its client unless that may describe the cluster, and the others concern only what belongs to their client."""
 ASKING = frozenset(
     {DescribeQuorum.OP, DescribeFeatures.OP, DescribeMetrics.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP}
 )

@@ -11,6 +11,7 @@ export const errorInfo = shape({
   message: or("", text),
   unknown_outcome: or(false, flag),
   detail: or({}, texts),
+  id: or("", text),
 });
 
 const tokenInfo = shape({

@@ -32,6 +32,7 @@ def why(question: tuple[str, ...], at: datetime | None, output: str, gateways: t
     tidelog why orders/0 --at -2h             the same up to a moment, from the timeline of the cluster
     tidelog why orders/0@1234                 a record: who sent it, when, where it is durable, who has read it
     tidelog why group billing                 a lag: which member and partition, since when, what it waits for
+    tidelog why g1-692b1c40-1f                a refusal, by the id that the error shows: the facts that decided
     """
     from tidelog.explain.questions import PartitionQuestion, answer_question, parse_question
 
@@ -44,7 +45,7 @@ def why(question: tuple[str, ...], at: datetime | None, output: str, gateways: t
 
     async def task() -> Explanation:
         async with connect(gateways) as log:
-            return await answer_question(log, asked)
+            return await answer_question(log, asked, lambda url: connect((url,)))
 
     print_explanation(run(task), output)
 

@@ -10,10 +10,12 @@ from tidelog.wire.messages import (
     DescribeFeatures,
     DescribeMetrics,
     DescribeQuorum,
+    DescribeRefusal,
     Done,
     DrainServer,
     FeaturesAnswer,
     ForgetServer,
+    GatewayInfo,
     Metadata,
     MetadataAnswer,
     MetricsAnswer,
@@ -23,6 +25,8 @@ from tidelog.wire.messages import (
     PlayedNode,
     QuorumAnswer,
     RaiseLevel,
+    Refusal,
+    RefusalAnswer,
     RemoveController,
     ScrubServer,
     ScrubStatus,
@@ -51,6 +55,17 @@ class ClusterAdmin:
         names a replica server or the active controller; "" is the gateway of this client. Raises ``UNKNOWN_SERVER``,
         ``UNREACHABLE``, ``UNSUPPORTED``."""
         return await self._connection.ask(DescribeMetrics(node), MetricsAnswer, again=False)
+
+    async def gateways(self) -> tuple[GatewayInfo, ...]:
+        """Return the gateways that clients may go on at, with the URLs that they advertise; empty if none does, or
+        the gateway does not know."""
+        return (await self._connection.ask(Metadata(), MetadataAnswer)).gateways
+
+    async def refusal(self, error_id: str) -> Refusal | None:
+        """Return the error with this id, as the gateway of this client keeps it, with the facts that decided. None if
+        the gateway does not keep it (any more), or the client may not see it. Raises ``UNSUPPORTED`` if the gateway
+        is of an earlier release."""
+        return (await self._connection.ask(DescribeRefusal(error_id), RefusalAnswer)).refusal
 
     async def add_controller(self, node: str, url: str) -> None:
         """Add a running controller at this URL to the group, as a learner. It becomes a voter when it has caught up

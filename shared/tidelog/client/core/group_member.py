@@ -102,6 +102,16 @@ class Committed:
 Effect = SendRequest | CommitPositions | CommitDue | Assigned | Revoked | Lost | Committed
 
 
+def _unknown_work(now: float) -> None:
+    """Report nothing of what the application does."""
+
+
+def _is_of_earlier_release(asked: Message, error: TidelogError) -> bool:
+    """Return whether a gateway has refused a heartbeat because it does not know the field ``work``."""
+    has_work = isinstance(asked, GroupHeartbeat) and asked.work is not None
+    return has_work and error.code == "UNSUPPORTED" and error.detail.get("key") == "work"
+
+
 class MemberCore:
     """The membership of one consumer in a group, from its first join until it has left or was refused. ``join`` is
     its join request. Times are seconds of the shell's clock. If ``auto_commit_s`` is inf, positions are committed
@@ -112,7 +122,7 @@ class MemberCore:
         join: JoinGroup,
         auto_commit_s: float,
         backoff_s: float,
-        describe_work: Callable[[float], MemberWork | None] = lambda now: None,
+        describe_work: Callable[[float], MemberWork | None] = _unknown_work,
     ) -> None:
         self.group = join.group
         self._describe_work = describe_work
@@ -217,15 +227,19 @@ class MemberCore:
     def on_answer(self, number: int, answer: Message | TidelogError, now: float) -> list[Effect]:
         """Handle the answer to request ``number``, or the error with which it failed. An assignment is applied and
         extends the session; a retriable error repeats the request after a back-off. If the coordinator no longer
-        knows the member, all partitions are lost and it joins again; any other error, and the answer to a leave
-        request, ends the membership. Returns the effects. The outcome of an abandoned request is ignored."""
+        knows the member, all partitions are lost and it joins again; a gateway that does not know the field ``work``
+        gets heartbeats without it. Any other error, and the answer to a leave request, ends the membership. Returns
+        the effects. The outcome of an abandoned request is ignored."""
         if number != self.asked or self._under_way is None or self.is_over:
             return []
-        left = isinstance(self._under_way, LeaveGroup)
-        self._under_way = None
+        asked, self._under_way = self._under_way, None
+        left = isinstance(asked, LeaveGroup)
         if isinstance(answer, TidelogError) and answer.retriable:
             self._due = now + self._backoff_s
             return []
+        if isinstance(answer, TidelogError) and _is_of_earlier_release(asked, answer):
+            self._describe_work = _unknown_work
+            return self.ask_at_once(now)
         if left:
             return self._end(None)
         if isinstance(answer, TidelogError):

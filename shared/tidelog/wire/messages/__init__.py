@@ -99,10 +99,13 @@ if TYPE_CHECKING:
         UseProducer,
     )
     from tidelog.wire.messages.description import (
+        DescribeRefusal,
         GatewayInfo,
         Metadata,
         MetadataAnswer,
         PartitionInfo,
+        Refusal,
+        RefusalAnswer,
         ServerInfo,
         TopicInfo,
     )
@@ -285,6 +288,7 @@ __all__ = [
     "DescribeGroupAnswer",
     "DescribeMetrics",
     "DescribeQuorum",
+    "DescribeRefusal",
     "DescribeStream",
     "DifferingCopies",
     "Digest",
@@ -384,6 +388,8 @@ __all__ = [
     "Reassign",
     "Rebalance",
     "RebalancePlan",
+    "Refusal",
+    "RefusalAnswer",
     "Register",
     "Registered",
     "ReleaseProducer",

@@ -66,6 +66,9 @@ class ErrorInfo:
     """True: the request may have been carried out. False: it changed nothing."""
     detail: dict[str, str] = field(default_factory=dict)
     """More facts as texts, by name. The code decides which names there are."""
+    id: str = ""
+    """Id of the refusal, under which the gateway keeps its evidence for a while (``DescribeRefusal``); "": none. Set
+    by the gateway."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidelog.wire.messages.base import Message, StableOffset
@@ -113,3 +113,46 @@ class Metadata(Message):
     """Describe every topic."""
     offsets: bool = False
     """Also ask the leaders for log start and high watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Part of ``RefusalAnswer``: an error that a client has got, with the facts that decided."""
+
+    error_id: str
+    time_ms: int
+    """Wall clock of the gateway, in milliseconds since 1970."""
+    op: str
+    """Operation that was refused."""
+    code: str
+    message: str = ""
+    principal: str = ""
+    """Principal that asked; "": it was not known yet."""
+    remote: str = ""
+    """Address of the client."""
+    program: str = ""
+    """Name that the client gave in its hello."""
+    detail: dict[str, str] = field(default_factory=dict)
+    """Facts of the error, by name."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """What the request named, and what the gateway then knew of the partition: ``leader``, ``leader_epoch``, ``isr``,
+    ``min_insync_replicas`` …"""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalAnswer(Message):
+    """Answer to ``DescribeRefusal``: the refusal with that id. None: the gateway does not keep it, or it went to
+    another principal and the client may not describe the cluster."""
+
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeRefusal(Message):
+    """Request of a client to the gateway that an error came from: describe the refusal with this id. A gateway keeps
+    the last ones of each principal in memory, and shows them to that principal, and to those who may describe the
+    cluster."""
+
+    OP: ClassVar[str] = "describe_refusal"
+    ANSWER: ClassVar[type[Message]] = RefusalAnswer
+    error_id: str

@@ -90,7 +90,7 @@ class Shell:
     async def wait_change(self) -> None:
         await self.news.wait()
 
-    def begin_request(self, link: object, id: int) -> Any:
+    def begin_request(self, link: object, id: int, message: object = None) -> Any:
         def done(answer: Any) -> None:
             self.answers.append(answer)
             self.answered.set()

@@ -46,7 +46,7 @@ class Shell(FakeShell):
         self.pushed = 0
         """1: the next block is of the share behind the one that was asked for."""
 
-    def begin_request(self, link: object, id: int) -> Any:
+    def begin_request(self, link: object, id: int, message: object = None) -> Any:
         return self.answers.append
 
     async def call(self, message: Message, timeout_s: float) -> Message:

@@ -24,7 +24,7 @@ class Shell:
         self.passed: list[Any] = []
         self.answers: list[Message | TidelogError] = []
 
-    def begin_request(self, link: object, id: int) -> Any:
+    def begin_request(self, link: object, id: int, message: object = None) -> Any:
         return self.answers.append
 
     async def call(self, message: Message, timeout_s: float) -> Message:

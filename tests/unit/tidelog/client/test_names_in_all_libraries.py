@@ -74,7 +74,9 @@ JS_LACKS = {
     ("Consumer", "remaining"): "for read_arrow",
     ("Log", "find_positions"): "list_offsets tells",
     ("Log", "group_progress"): "describe_group and list_offsets tell",
-    **{("Log", name): "for the command" for name in ("groups.positions", "transactions.of_producer")},
+    **{("Log", f"groups.{name}"): "for the command" for name in ("positions",)},
+    **{("Log", f"transactions.{name}"): "for the command" for name in ("of_producer",)},
+    **{("Log", f"cluster.{name}"): "for the command" for name in ("refusal", "gateways")},
 }
 """(class, name in Python) -> why."""
 

@@ -10,6 +10,7 @@ from tidelog.wire.messages import (
     GroupHeartbeat,
     GroupPosition,
     LeaveGroup,
+    MemberWork,
     TopicShare,
 )
 
@@ -191,3 +192,21 @@ def test_positions_are_set_by_hand_only_while_there_are_no_members() -> None:
     assert desk.ask(FetchOffsets("g")).positions == (GroupPosition(ORDERS.topic_id, 1, 9, 3, "m", 5000),)
     asked = FetchOffsets("g", (TopicShare(ORDERS.topic_id, (0, 1)),))
     assert [position.partition for position in desk.ask(asked).positions] == [1]
+
+
+# --- what is described of members ----------------------------------------------------------------------------
+
+
+def test_a_member_is_described_with_its_last_heartbeat_and_what_its_application_did() -> None:
+    desk = Desk()
+    desk.join("a")
+    (before,) = desk.describe().members
+    assert (before.heard_ms, before.leaving_ms, before.work) == (-1, -1, None)
+    work = MemberWork(1500, ORDERS, 0, 7)
+    owned = (TopicShare(ORDERS, (0, 1, 2, 3)),)
+    desk.ask(GroupHeartbeat("g", "a", desk.told["a"][0], owned, work=work))
+    desk.now += 2.0
+    desk.join("b")
+    desk.now += 1.0
+    first, _ = desk.describe().members
+    assert (first.heard_ms, first.leaving_ms, first.work) == (3000, 1000, work)

@@ -27,6 +27,7 @@ from tidelog.wire.messages import (
     JoinGroup,
     JoinGroupAnswer,
     LeaveGroup,
+    MemberWork,
     Message,
     TopicShare,
 )
@@ -37,9 +38,9 @@ A, B, C = (TopicPartition("T", n) for n in range(3))
 class Bench:
     """A member core, its clock, and the effects that it returned."""
 
-    def __init__(self, auto_commit_s: float = inf, session_ms: int = 10_000) -> None:
+    def __init__(self, auto_commit_s: float = inf, session_ms: int = 10_000, work: MemberWork | None = None) -> None:
         join = JoinGroup("billing", "m1", ("orders",), session_timeout_ms=session_ms)
-        self.core = MemberCore(join, auto_commit_s, backoff_s=0.5)
+        self.core = MemberCore(join, auto_commit_s, 0.5, lambda now: work)
         self.now = 100.0
         self.asked: list[SendRequest] = []
         self.log: list[Effect] = []
@@ -97,6 +98,22 @@ def test_2_it_heartbeats_in_time_with_all_that_it_owns() -> None:
     bench.tick(0.1)
     assert bench.request == GroupHeartbeat("billing", "m1", 4, (TopicShare("T", (0, 2)),))
     assert bench.core.deadline() == pytest.approx(110.0), "nothing more until it is answered, or the session ends"
+
+
+def test_a_heartbeat_reports_what_the_application_does() -> None:
+    bench = Bench(work=MemberWork(1500, "T", 0, 7)).joined(A)
+    bench.tick(1.0)
+    assert isinstance(bench.request, GroupHeartbeat) and bench.request.work == MemberWork(1500, "T", 0, 7)
+
+
+def test_a_gateway_of_an_earlier_release_gets_heartbeats_without_the_report() -> None:
+    bench = Bench(work=MemberWork(1500)).joined(A)
+    bench.tick(1.0)
+    assert bench.answer(refuse("UNSUPPORTED", "group_heartbeat has no key work", key="work")) == []
+    assert isinstance(bench.request, GroupHeartbeat) and bench.request.work is None
+    assert bench.beat(4, A) == [] and bench.core.owned == [A], "nothing was lost"
+    bench.tick(1.0)
+    assert isinstance(bench.request, GroupHeartbeat) and bench.request.work is None
 
 
 def test_2_partitions_missing_from_an_assignment_are_revoked_first_and_others_stay() -> None:
