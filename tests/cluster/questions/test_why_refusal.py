@@ -1,5 +1,5 @@
-"""``tidelog why ERROR-ID`` on a real cluster: errors of requests, acks and subscriptions have ids, and the gateway that
-sent them shows the facts to their principal."""
+"""``tidelog why ERROR-ID`` on a real cluster: errors of requests, acks and subscriptions have ids, and the gateway
+that sent them shows the facts to their principal."""
 
 from __future__ import annotations
 
