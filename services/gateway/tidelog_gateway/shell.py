@@ -55,6 +55,7 @@ from tidelog_gateway.counters import RequestCounts
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.heavy_requests import UNFOLDING, HeavyRequests, cost_of
 from tidelog_gateway.limits.server_limits import Tenant
+from tidelog_gateway.produce.accumulators import AckAccumulator
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.refusals import Refusals, asker_of
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
@@ -101,7 +102,7 @@ class GatewayShell:
         self.cluster = ClusterView(rack)
         self.wall_ms = wall_ms
         self.refusals = Refusals(hello.node, self.cluster, wall_ms)
-        self.router = Router(self.cluster, router, self._name_error)
+        self.router = Router(self.cluster, router, AckAccumulator(self._name_error))
         self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms, self._name_error)
         self.peers = Peers(
             transport,

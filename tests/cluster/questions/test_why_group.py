@@ -35,7 +35,6 @@ async def until(log: Log, words: str, group: str = "billing") -> str:
     with trio.move_on_after(60):
         while words not in text:
             text = " ".join((await why(log, "group", group))["sentences"])
-            await trio.sleep(0.05)
     assert words in text
     return text
 

@@ -33,7 +33,7 @@ async def test_a_request_and_an_ack(tmp_path: Path) -> None:
                 topic = await log.topics.describe("orders")
                 if len(topic.partitions[0].isr) < 3:
                     break
-                await trio.sleep(0.05)
+                await trio.lowlevel.checkpoint()
         async with connected(cluster) as client:
             await client.init()
             error = (await client.wait_ack(client.send(topic.topic_id, b"value", timeout_ms=500))).error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Post, Send
 from tidelog.types import Buffer, NodeId
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
+
+from tidelog_gateway.refusals import NamesError, keep_error
 
 MAX_PARTS = 128
 """Most parts or acks in one message: keeps headers well inside the codec's limits."""
@@ -52,9 +54,10 @@ class ProduceAccumulator:
 
 class AckAccumulator:
     """The acks that the next flush of the router sends to clients, gathered by client, and counters of their errors
-    since the start."""
+    since the start. ``name_error`` gives each error an id."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_error: NamesError = keep_error) -> None:
+        self._name_error = name_error
         self._acks: dict[int, list[ProduceAck]] = {}
         self.errors: dict[str, int] = {}
         """Number of acks with an error, by its code."""
@@ -62,12 +65,13 @@ class AckAccumulator:
     def __bool__(self) -> bool:
         return bool(self._acks)
 
-    def add(self, source: int, ack: ProduceAck) -> None:
-        """Add an ack for the client ``source`` to those that ``drain`` returns, and count its error code if it has an
-        error."""
-        self._acks.setdefault(source, []).append(ack)
+    def add(self, source: int, ack: ProduceAck, part: ProducePart) -> None:
+        """Add the ack of batch ``part`` of the client ``source`` to those that ``drain`` returns. If it has an error,
+        count its code and give it an id."""
         if ack.error is not None:
             count(self.errors, ack.error.code)
+            ack = replace(ack, error=self._name_error(source, Produce.OP, part, ack.error))
+        self._acks.setdefault(source, []).append(ack)
 
     def forget(self, source: int) -> None:
         """Drop the acks for a client that has disconnected. Does nothing if there are none."""

@@ -59,7 +59,6 @@ from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.server_limits import ServerLimit, Tenant
 from tidelog_gateway.produce.accumulators import AckAccumulator, ProduceAccumulator
 from tidelog_gateway.produce.queues import ProduceQueue, QueuedBatch, QueueState, ServerWindow
-from tidelog_gateway.refusals import NamesError, keep_error
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 from tidelog_gateway.settings import RouterSettings
 
@@ -96,9 +95,7 @@ class Router:
     repeats it if need be, and returns the ack to the client. Its methods record inputs, and ``flush`` returns what is
     to be sent. Times are seconds of the shell's clock."""
 
-    def __init__(self, cluster: ClusterView, settings: RouterSettings, name_error: NamesError = keep_error) -> None:
-        """``name_error``: gives each error that a client gets an id."""
-        self._name_error = name_error
+    def __init__(self, cluster: ClusterView, settings: RouterSettings, acks: AckAccumulator | None = None) -> None:
         self._cluster = cluster
         self._settings = settings
         self.tickets = ProducerTickets(cluster)
@@ -117,7 +114,7 @@ class Router:
         self._relieved: dict[NodeId, None] = {}
         self._delayed: list[tuple[float, int, ProduceQueue]] = []
         self._expiry: TimerWheel[QueuedBatch] = TimerWheel()
-        self._acks = AckAccumulator()
+        self._acks = AckAccumulator() if acks is None else acks
         self.counts = RouterCounts(errors=self._acks.errors)
         self.held: dict[int, int] = {}  # bytes by client; a client without an unsettled batch is absent
         self._held_batches: dict[int, int] = {}  # batches by client, likewise
@@ -182,8 +179,7 @@ class Router:
                     refusal = error
             if header is None or refusal is not None:
                 assert refusal is not None
-                info = self._name_error(source, Produce.OP, part, refusal.to_info())
-                self._acks.add(source, ProduceAck(part.id, error=info))
+                self._acks.add(source, ProduceAck(part.id, error=refusal.to_info()), part)
                 continue
             self.counts.on_batch(header.record_count, part.size)
             if KEPT * part.size < len(payload):
@@ -653,8 +649,7 @@ class Router:
         written."""
         unknown = error.unknown_outcome or queued.doubt >= 0
         info = ErrorInfo(error.code, error.message, unknown, error.detail)
-        named = self._name_error(queued.queue.source, Produce.OP, queued.part, info)
-        self._finish(queued, ProduceAck(queued.part.id, error=named))
+        self._finish(queued, ProduceAck(queued.part.id, error=info))
 
     def _finish(self, queued: QueuedBatch, ack: ProduceAck | None) -> None:
         """End a batch: its bytes and its place in the producer's window become free, and ``ack`` is sent at the next
@@ -673,7 +668,7 @@ class Router:
         else:
             del self.held[source], self._held_batches[source]
         if ack is not None and not queued.queue.closed:
-            self._acks.add(source, ack)
+            self._acks.add(source, ack, queued.part)
 
     # --- queues ---------------------------------------------------------------------------------------------
 

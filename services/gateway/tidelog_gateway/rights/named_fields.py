@@ -307,7 +307,9 @@ FIELD_RULES = (
         "A refusal: shown to the principal that got it, or with the right to describe the cluster; what the gateway"
         " knew of the topic only to those who may describe that.",
         (
+            *_fields("Delivery", "error.id"),
             *_fields("DescribeRefusal", "error_id"),
+            *_fields("Produced", "acks.error.id"),
             *_fields("RefusalAnswer", "refusal.error_id refusal.op refusal.code refusal.message refusal.principal"),
             *_fields("RefusalAnswer", "refusal.remote refusal.program refusal.detail refusal.facts"),
         ),

@@ -149,6 +149,7 @@ class End:
     """The gateway's end of a client's link; notes the codes of acks that refuse."""
 
     remote, sent_bytes, source = "", 0, 1
+    peer = Hello(1, "client", "app")
 
     def __init__(self, refused: list[str]) -> None:
         self._refused = refused
