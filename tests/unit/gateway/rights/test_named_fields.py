@@ -30,6 +30,7 @@ from tidelog.wire.messages import (
 )
 from tidelog_gateway.clients.connections import ClientConnections, ClientView
 from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.refusals import Refusals
 from tidelog_gateway.requests.metadata_answers import MetadataAnswers
 from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
 from tidelog_gateway.rights.named_fields import FIELD_RULES
@@ -179,6 +180,7 @@ class Gateway:
         shell: Any = SimpleNamespace(
             clock=lambda: 0.0,
             cluster=self.cluster,
+            refusals=Refusals("g1", self.cluster, lambda: 0),
             counts=SimpleNamespace(requests={}),
             router=SimpleNamespace(tickets=tickets),
             on_open=lambda *_: None,
