@@ -203,6 +203,7 @@ class WorldRun:
                     )
 
             await self._ask(create)
+        self._traffic.topics = await self._ask(_topic_names)
 
     async def _play(self, services: WorldServices, nursery: trio.Nursery) -> Outcome:
         """Run programs and faults, heal, wait until the programs have finished, and read the topics."""
@@ -305,6 +306,11 @@ class WorldRun:
                 self._log("world", f"INVARIANT BROKEN: {said}")
                 self._fail(InvariantBroken(said))
                 return
+
+
+async def _topic_names(log: Log) -> dict[str, str]:
+    """Return the name of each topic, by topic id."""
+    return {topic.topic_id: topic.name for topic in await log.topics.list()}
 
 
 async def _has_open_transactions(log: Log) -> bool:

@@ -51,6 +51,8 @@ class Traffic:
     def __init__(self, log: Callable[[str, str], None], now: Callable[[], float]) -> None:
         self.counts: dict[str, Counter[str]] = {}
         """How many moments of each kind there were, by program."""
+        self.topics: dict[str, str] = {}
+        """The names of topics, by topic id: lines have names."""
         self.worked_at = 0.0
         """When a program last sent, received or committed records."""
         self.on_moment: Callable[[str, str, int], None] = lambda node, kind, number: None
@@ -102,6 +104,8 @@ class Traffic:
     def _note(self, node: str, way: str, op: str, header: dict[str, Any], size: int, moment: str | None) -> None:
         """Log a message and report its moment."""
         told = ", ".join(f"{name}={_text(value)}" for name, value in header.items() if name not in UNTOLD and value)
+        for topic_id, topic in self.topics.items():
+            told = told.replace(f"topic_id={topic_id}", f"topic={topic}")
         self._log(node, f"{way} {op} {told[:TEXT_CHARS]} ({size} bytes)")
         if moment is None:
             return
