@@ -15,7 +15,7 @@ async def make_read_only(stage: Stage) -> None:
 
 
 async def make_writable(stage: Stage) -> None:
-    """Let it take records again."""
+    """Let the topic take records again."""
     await stage.tidelog("topics", "set-readonly", stage.other_topic, "--off")
 
 
@@ -26,7 +26,7 @@ async def pause(stage: Stage) -> None:
 
 
 async def resume(stage: Stage) -> None:
-    """Resume it."""
+    """Resume the partition, with all others of the topic."""
     await stage.tidelog("topics", "resume", stage.other_topic)
 
 

@@ -19,7 +19,7 @@ EXPLAIN = ROOT / "shared" / "tidelog" / "cli" / "explain"
 
 
 async def nothing(stage: Stage) -> None:
-    """Plant nothing."""
+    """Return without a change: an incident that plants nothing."""
 
 
 def incident(name: str = "one", cause: str = "disk-full", strikes: Iterable[str] = (), twin: str = "t") -> Incident:
