@@ -11,7 +11,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import BY_HAND, NUMBERS, compare, keep_trying, load_orders
+from buggy.shop import BY_HAND, NUMBERS, compare, load_orders
 
 rows: dict[tuple[int, int], bytes] = {}
 """The table. Its key is the place of the event, so an event that is inserted again changes nothing."""
@@ -23,7 +23,7 @@ async def insert(batch: list[tidelog.Record]) -> None:
 
 
 async def copy_events(address: str, options: tidelog.GroupOptions) -> None:
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         batch: list[tidelog.Record] = []
         async with log.consume("orders", group="table", group_options=options) as events:
             while True:
@@ -35,8 +35,6 @@ async def copy_events(address: str, options: tidelog.GroupOptions) -> None:
                     await insert(batch)
                     batch.clear()
                     await events.commit()
-
-    await keep_trying(address, work)
 
 
 async def buggy(address: str) -> None:

@@ -10,7 +10,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import BY_HAND, NUMBERS, compare, keep_trying, place_orders
+from buggy.shop import BY_HAND, NUMBERS, compare, place_orders
 
 charged: set[bytes] = set()
 """The orders that the payment provider has charged; it takes each order number once."""
@@ -23,23 +23,23 @@ async def charge(order: tidelog.Record) -> None:
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="charges", group_options=BY_HAND) as orders:
-            async for order in orders:
-                await orders.commit()
-                await charge(order)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="charges", group_options=BY_HAND) as orders,
+    ):
+        async for order in orders:
+            await orders.commit()
+            await charge(order)
 
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="charges", group_options=BY_HAND) as orders:
-            async for order in orders:
-                await charge(order)
-                await orders.commit()
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="charges", group_options=BY_HAND) as orders,
+    ):
+        async for order in orders:
+            await charge(order)
+            await orders.commit()
 
 
 def check(world: World, program) -> None:

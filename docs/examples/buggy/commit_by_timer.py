@@ -9,7 +9,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import BY_HAND, NUMBERS, compare, keep_trying, load_orders
+from buggy.shop import BY_HAND, NUMBERS, compare, load_orders
 
 rows: set[bytes] = set()
 """The rows of the warehouse; an order that is stored again changes nothing."""
@@ -27,31 +27,29 @@ async def commit_every_second(orders: tidelog.GroupConsumer) -> None:
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with (
-            log.consume("orders", group="warehouse", group_options=BY_HAND) as orders,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(commit_every_second, orders)
-            while True:
-                for order in await orders.next_records():
-                    await store(order)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="warehouse", group_options=BY_HAND) as orders,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(commit_every_second, orders)
+        while True:
+            for order in await orders.next_records():
+                await store(order)
 
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="warehouse", group_options=BY_HAND) as orders:
-            committed = trio.current_time()
-            while True:
-                for order in await orders.next_records():
-                    await store(order)
-                if trio.current_time() > committed + 1:
-                    await orders.commit()
-                    committed = trio.current_time()
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="warehouse", group_options=BY_HAND) as orders,
+    ):
+        committed = trio.current_time()
+        while True:
+            for order in await orders.next_records():
+                await store(order)
+            if trio.current_time() > committed + 1:
+                await orders.commit()
+                committed = trio.current_time()
 
 
 def check(world: World, program) -> None:

@@ -13,7 +13,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import BY_HAND, NUMBERS, compare, keep_trying, load_orders
+from buggy.shop import BY_HAND, NUMBERS, compare, load_orders
 
 shipped: set[bytes] = set()
 """The orders that the carrier knows; it takes each order number once."""
@@ -29,27 +29,25 @@ async def buggy(address: str) -> None:
         await ship(order)
         await orders.commit()
 
-    async def work(log: tidelog.Log) -> None:
-        async with (
-            log.consume("orders", group="shipping", group_options=BY_HAND) as orders,
-            trio.open_nursery() as nursery,
-        ):
-            async for order in orders:
-                nursery.start_soon(ship_and_commit, orders, order)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="shipping", group_options=BY_HAND) as orders,
+        trio.open_nursery() as nursery,
+    ):
+        async for order in orders:
+            nursery.start_soon(ship_and_commit, orders, order)
 
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="shipping", group_options=BY_HAND) as orders:
-            while True:
-                async with trio.open_nursery() as nursery:
-                    for order in await orders.next_records():
-                        nursery.start_soon(ship, order)
-                await orders.commit()
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="shipping", group_options=BY_HAND) as orders,
+    ):
+        while True:
+            async with trio.open_nursery() as nursery:
+                for order in await orders.next_records():
+                    nursery.start_soon(ship, order)
+            await orders.commit()
 
 
 def check(world: World, program) -> None:

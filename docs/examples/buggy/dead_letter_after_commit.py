@@ -10,7 +10,7 @@ import tidelog
 import trio
 from tidelog.testing import World, at_least_once
 
-from buggy.shop import BY_HAND, NUMBERS, compare, keep_trying, place_orders
+from buggy.shop import BY_HAND, NUMBERS, compare, place_orders
 
 booked: set[bytes] = set()
 """The books; an order that is booked again changes nothing."""
@@ -25,36 +25,32 @@ async def book(order: tidelog.Record) -> None:
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with (
-            log.producer("dead-letters") as letters,
-            log.consume("orders", group="books", group_options=BY_HAND) as orders,
-        ):
-            async for order in orders:
-                try:
-                    await book(order)
-                    await orders.commit()
-                except ValueError:
-                    await orders.commit()
-                    await letters.send(order.value, key=order.key)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.producer("dead-letters") as letters,
+        log.consume("orders", group="books", group_options=BY_HAND) as orders,
+    ):
+        async for order in orders:
+            try:
+                await book(order)
+                await orders.commit()
+            except ValueError:
+                await orders.commit()
+                await letters.send(order.value, key=order.key)
 
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with (
-            log.producer("dead-letters") as letters,
-            log.consume("orders", group="books", group_options=BY_HAND) as orders,
-        ):
-            async for order in orders:
-                try:
-                    await book(order)
-                except ValueError:
-                    await letters.send(order.value, key=order.key)
-                await orders.commit()
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.producer("dead-letters") as letters,
+        log.consume("orders", group="books", group_options=BY_HAND) as orders,
+    ):
+        async for order in orders:
+            try:
+                await book(order)
+            except ValueError:
+                await letters.send(order.value, key=order.key)
+            await orders.commit()
 
 
 def check(world: World, program) -> None:

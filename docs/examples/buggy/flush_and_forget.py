@@ -11,7 +11,7 @@ import tidelog
 import trio
 from tidelog.testing import World, at_least_once
 
-from buggy.shop import NUMBERS, keep_trying
+from buggy.shop import NUMBERS
 
 OPTIONS = tidelog.ProducerOptions(delivery_timeout_s=5)
 unpublished: list[bytes] = []
@@ -19,29 +19,29 @@ unpublished: list[bytes] = []
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.producer("events", OPTIONS) as events:
-            while rows := unpublished[:5]:
-                for row in rows:
-                    await events.submit(row)
-                await events.flush()
-                del unpublished[: len(rows)]
-                await trio.sleep(1)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.producer("events", OPTIONS) as events,
+    ):
+        while rows := unpublished[:5]:
+            for row in rows:
+                await events.submit(row)
+            await events.flush()
+            del unpublished[: len(rows)]
+            await trio.sleep(1)
 
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.producer("events", OPTIONS) as events:
-            while rows := unpublished[:5]:
-                sent = [await events.submit(row) for row in rows]
-                for event in sent:
-                    await event.wait()  # raises what went wrong; then all five are sent again
-                del unpublished[: len(rows)]
-                await trio.sleep(1)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.producer("events", OPTIONS) as events,
+    ):
+        while rows := unpublished[:5]:
+            sent = [await events.submit(row) for row in rows]
+            for event in sent:
+                await event.wait()  # raises what went wrong; then all five are sent again
+            del unpublished[: len(rows)]
+            await trio.sleep(1)
 
 
 def check(world: World, program) -> None:

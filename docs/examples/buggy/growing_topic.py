@@ -13,7 +13,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import CUSTOMERS, keep_trying, load
+from buggy.shop import CUSTOMERS, load
 
 CHANGES = [(customer, b"%d" % number) for number in range(15) for customer in CUSTOMERS]
 HALF = len(CHANGES) // 2
@@ -24,27 +24,24 @@ seen: set[tuple[int, int]] = set()
 
 
 async def apply_changes(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("changes", group="accounts") as changes:
-            async for change in changes:
-                await trio.sleep(0.2)
-                if (change.partition, change.offset) not in seen:
-                    seen.add((change.partition, change.offset))
-                    applied.setdefault(change.key, []).append(int(change.value))
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("changes", group="accounts") as changes,
+    ):
+        async for change in changes:
+            await trio.sleep(0.2)
+            if (change.partition, change.offset) not in seen:
+                seen.add((change.partition, change.offset))
+                applied.setdefault(change.key, []).append(int(change.value))
 
 
 async def send_changes(address: str, partition_of: Callable[[bytes], int] | None) -> None:
     """Send the first half of the changes, add partitions, and send the rest."""
-
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         await load(log, "changes", CHANGES[:HALF], partition_of)
         if len((await log.topics.describe("changes")).partitions) < 4:
             await log.topics.grow("changes", 4)
         await load(log, "changes", CHANGES, partition_of)
-
-    await keep_trying(address, work)
 
 
 async def buggy(address: str) -> None:

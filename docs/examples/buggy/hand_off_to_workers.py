@@ -12,7 +12,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import NUMBERS, compare, keep_trying, place_orders
+from buggy.shop import NUMBERS, compare, place_orders
 
 WORKERS = 4
 thumbnails: set[bytes] = set()
@@ -30,7 +30,7 @@ async def worker(photos: trio.MemoryReceiveChannel) -> None:
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         hand_off, arrivals = trio.open_memory_channel(10)
         async with log.consume("photos", group="thumbnails") as photos, trio.open_nursery() as nursery:
             for _ in range(WORKERS):
@@ -38,23 +38,21 @@ async def buggy(address: str) -> None:
             async for photo in photos:
                 await hand_off.send(photo)
 
-    await keep_trying(address, work)
-
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("photos", group="thumbnails") as photos:
-            while True:
-                hand_off, arrivals = trio.open_memory_channel(10)
-                async with trio.open_nursery() as nursery:
-                    for _ in range(WORKERS):
-                        nursery.start_soon(worker, arrivals)
-                    async with hand_off:
-                        for photo in await photos.next_records():
-                            await hand_off.send(photo)
-                # all workers are done: the next request for records says that these are finished
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("photos", group="thumbnails") as photos,
+    ):
+        while True:
+            hand_off, arrivals = trio.open_memory_channel(10)
+            async with trio.open_nursery() as nursery:
+                for _ in range(WORKERS):
+                    nursery.start_soon(worker, arrivals)
+                async with hand_off:
+                    for photo in await photos.next_records():
+                        await hand_off.send(photo)
+            # all workers are done: the next request for records says that these are finished
 
 
 def check(world: World, program) -> None:

@@ -13,20 +13,20 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import NUMBERS, compare, keep_trying, place_orders
+from buggy.shop import NUMBERS, compare, place_orders
 
 documents: dict[str, bytes] = {}
 """The database: documents by id."""
 
 
 async def store_orders(address: str, id_of: Callable[[tidelog.Record], str]) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="store") as orders:
-            async for order in orders:
-                await trio.sleep(0.05)
-                documents[id_of(order)] = order.value
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="store") as orders,
+    ):
+        async for order in orders:
+            await trio.sleep(0.05)
+            documents[id_of(order)] = order.value
 
 
 async def buggy(address: str) -> None:

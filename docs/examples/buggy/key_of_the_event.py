@@ -6,13 +6,11 @@ keeps in order.
 Report: "Suggestion regarding kafka keys", https://github.com/camunda-community-hub/zeebe-kafka-exporter/issues/31
 """
 
-from functools import partial
-
 import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import keep_trying, load
+from buggy.shop import load
 
 STATES = ["created", "paid", "shipped"]
 EVENTS = [f"order{order} {state}" for ten in range(4) for state in STATES for order in range(5 * ten, 5 * ten + 5)]
@@ -23,26 +21,28 @@ seen: set[tuple[int, int]] = set()
 
 
 async def show(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("events", group="show") as events:
-            async for event in events:
-                await trio.sleep(0.05)
-                if (event.partition, event.offset) not in seen:
-                    seen.add((event.partition, event.offset))
-                    order, state = event.value.decode().split()
-                    shown.setdefault(order, []).append(state)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("events", group="show") as events,
+    ):
+        async for event in events:
+            await trio.sleep(0.05)
+            if (event.partition, event.offset) not in seen:
+                seen.add((event.partition, event.offset))
+                order, state = event.value.decode().split()
+                shown.setdefault(order, []).append(state)
 
 
 async def buggy(address: str) -> None:
     records = [(event.encode(), event.encode()) for event in EVENTS]
-    await keep_trying(address, partial(load, topic="events", records=records))
+    async with tidelog.connect(address) as log:
+        await load(log, topic="events", records=records)
 
 
 async def mended(address: str) -> None:
     records = [(event.split()[0].encode(), event.encode()) for event in EVENTS]
-    await keep_trying(address, partial(load, topic="events", records=records))
+    async with tidelog.connect(address) as log:
+        await load(log, topic="events", records=records)
 
 
 def wrong_order() -> str | None:

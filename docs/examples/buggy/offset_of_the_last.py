@@ -8,21 +8,20 @@ Report: "Fix off-by-one error in per-message commit", https://github.com/haskell
 import tidelog
 from tidelog.testing import World, exactly_once
 
-from buggy.shop import BY_HAND, keep_trying, place_orders
+from buggy.shop import BY_HAND, place_orders
 
 
 async def bill_orders(address: str, step: int) -> None:
     """Bill each order in a transaction that also moves the group's position, to the order's offset plus ``step``."""
-
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="biller", group_options=BY_HAND) as orders:
-            async for order in orders:
-                position = tidelog.Position(order.leader_epoch, order.offset + step)
-                async with log.transaction(f"biller-{orders.member}", timeout_s=10) as tx:
-                    await tx.send("bills", order.value, key=order.key)
-                    await tx.commit_offsets(orders, {(order.topic, order.partition): position})
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="biller", group_options=BY_HAND) as orders,
+    ):
+        async for order in orders:
+            position = tidelog.Position(order.leader_epoch, order.offset + step)
+            async with log.transaction(f"biller-{orders.member}", timeout_s=10) as tx:
+                await tx.send("bills", order.value, key=order.key)
+                await tx.commit_offsets(orders, {(order.topic, order.partition): position})
 
 
 async def buggy(address: str) -> None:

@@ -9,33 +9,33 @@ https://github.com/akka/alpakka-kafka/pull/752
 import tidelog
 from tidelog.testing import World, exactly_once
 
-from buggy.shop import BY_HAND, keep_trying, place_orders
+from buggy.shop import BY_HAND, place_orders
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="biller", group_options=BY_HAND) as orders:
-            while True:
-                batch = await orders.next_records()
-                async with log.transaction(f"biller-{orders.member}", timeout_s=10) as tx:
-                    for order in batch:
-                        await tx.send("bills", order.value, key=order.key)
-                await orders.commit()
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="biller", group_options=BY_HAND) as orders,
+    ):
+        while True:
+            batch = await orders.next_records()
+            async with log.transaction(f"biller-{orders.member}", timeout_s=10) as tx:
+                for order in batch:
+                    await tx.send("bills", order.value, key=order.key)
+            await orders.commit()
 
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="biller", group_options=BY_HAND) as orders:
-            while True:
-                batch = await orders.next_records()
-                async with log.transaction(f"biller-{orders.member}", timeout_s=10) as tx:
-                    for order in batch:
-                        await tx.send("bills", order.value, key=order.key)
-                    await tx.commit_offsets(orders)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="biller", group_options=BY_HAND) as orders,
+    ):
+        while True:
+            batch = await orders.next_records()
+            async with log.transaction(f"biller-{orders.member}", timeout_s=10) as tx:
+                for order in batch:
+                    await tx.send("bills", order.value, key=order.key)
+                await tx.commit_offsets(orders)
 
 
 def check(world: World, program) -> None:

@@ -13,14 +13,13 @@ import tidelog
 import trio
 from tidelog.testing import World, exactly_once
 
-from buggy.shop import PARTITIONS, keep_trying, place_orders
+from buggy.shop import PARTITIONS, place_orders
 
 
 async def bill_orders(address: str, app: str) -> None:
     """Bill the orders in transactions of this application. Each reads the position inside, since another instance may
     have moved it before the transaction has begun; after that none can."""
-
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         while True:
             async with log.transaction(app, timeout_s=10) as tx:
                 known = await log.groups.fetch_offsets("biller", "orders")
@@ -31,8 +30,6 @@ async def bill_orders(address: str, app: str) -> None:
                     positions = {("orders", p): at for p, at in orders.positions.items()}
                 await tx.commit_offsets("biller", positions)
             await trio.sleep(random.uniform(0.5, 1.5))
-
-    await keep_trying(address, work)
 
 
 async def buggy(address: str) -> None:

@@ -10,20 +10,20 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import NUMBERS, compare, keep_trying, load_orders
+from buggy.shop import NUMBERS, compare, load_orders
 
 paid: dict[tuple[int, int], bytes] = {}
 """What the bank has paid, by the place of the payout: a payout that is delivered again is paid once."""
 
 
 async def pay(address: str, isolation: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="bank", isolation=isolation) as payouts:
-            async for payout in payouts:
-                await trio.sleep(0.05)
-                paid[payout.partition, payout.offset] = payout.value
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="bank", isolation=isolation) as payouts,
+    ):
+        async for payout in payouts:
+            await trio.sleep(0.05)
+            paid[payout.partition, payout.offset] = payout.value
 
 
 async def buggy(address: str) -> None:

@@ -12,7 +12,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import BY_HAND, NUMBERS, compare, keep_trying, load_orders
+from buggy.shop import BY_HAND, NUMBERS, compare, load_orders
 
 rows: dict[tuple[int, int], bytes] = {}
 """The table. Its key is the place of the event, so an event that is inserted again changes nothing."""
@@ -47,7 +47,7 @@ class Collector:
 
 
 async def copy_events(address: str, forgets: bool) -> None:
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         collector = Collector(forgets)
         hooks = tidelog.Hooks(on_revoked=collector.drop, on_lost=collector.drop)
         async with log.consume("orders", group="table", group_options=BY_HAND, hooks=hooks) as events:
@@ -58,8 +58,6 @@ async def copy_events(address: str, forgets: bool) -> None:
                         continue
                 await collector.insert()
                 await events.commit()
-
-    await keep_trying(address, work)
 
 
 async def buggy(address: str) -> None:

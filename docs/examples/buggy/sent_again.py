@@ -10,7 +10,7 @@ import tidelog
 import trio
 from tidelog.testing import World, exactly_once
 
-from buggy.shop import NUMBERS, keep_trying
+from buggy.shop import NUMBERS
 
 OPTIONS = tidelog.ProducerOptions(delivery_timeout_s=5)
 
@@ -20,7 +20,7 @@ async def payments_there(log: tidelog.Log) -> int:
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         for payment in NUMBERS[await payments_there(log) :]:
             while True:
                 try:
@@ -31,11 +31,9 @@ async def buggy(address: str) -> None:
                     await trio.sleep(0.5)
             await trio.sleep(0.1)
 
-    await keep_trying(address, work)
-
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         there = await payments_there(log)
         for offset, payment in list(enumerate(NUMBERS))[there:]:
             while True:
@@ -48,8 +46,6 @@ async def mended(address: str) -> None:
                         break  # an earlier send has reached the log
                     await trio.sleep(0.5)
             await trio.sleep(0.1)
-
-    await keep_trying(address, work)
 
 
 def check(world: World, program) -> None:

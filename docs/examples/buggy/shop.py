@@ -1,13 +1,11 @@
-"""What the programs of this folder share: a supervisor, producers that are right, and the comparison at the end."""
+"""What the programs of this folder share: producers that are right, and the comparison at the end."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 
 import tidelog
 import trio
 
-Work = Callable[[tidelog.Log], Awaitable[None]]
 PARTITIONS = 2
 ORDERS = 60
 CUSTOMERS = [b"ada", b"grace", b"edsger", b"barbara"]
@@ -17,30 +15,16 @@ NUMBERS = [b"%d" % number for number in range(ORDERS)]
 """The values of all orders."""
 
 
-async def keep_trying(address: str, work: Work) -> None:
-    """Connect and run ``work`` until it returns. After an error of the cluster connect and begin again, as a
-    supervisor starts a process again."""
-    while True:
-        try:
-            async with tidelog.connect(address) as log:
-                await work(log)
-            return
-        except* tidelog.TidelogError as errors:
-            print("starts again:", *(str(error) for error in errors.exceptions))
-        await trio.sleep(0.5)
-
-
 async def place_orders(address: str, topic: str = "orders", pause_s: float = 0.2) -> None:
     """Send the orders one by one. Each names the offset that it gets, so a repeated send writes nothing twice, also
     after a restart. The key is the customer; the orders of a customer are in one partition."""
-
-    async def work(log: tidelog.Log) -> None:
-        async with log.producer(topic) as producer:
-            for number in range(ORDERS):
-                await append_once(producer, number, CUSTOMERS[number % len(CUSTOMERS)])
-                await trio.sleep(pause_s)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.producer(topic) as producer,
+    ):
+        for number in range(ORDERS):
+            await append_once(producer, number, CUSTOMERS[number % len(CUSTOMERS)])
+            await trio.sleep(pause_s)
 
 
 async def append_once(producer: tidelog.Producer, number: int, key: bytes) -> None:
@@ -56,7 +40,8 @@ async def append_once(producer: tidelog.Producer, number: int, key: bytes) -> No
 async def load_orders(address: str) -> None:
     """Send the orders in tens, so that consumers get whole batches of them."""
     orders = [(CUSTOMERS[number % len(CUSTOMERS)], b"%d" % number) for number in range(ORDERS)]
-    await keep_trying(address, partial(load, topic="orders", records=orders))
+    async with tidelog.connect(address) as log:
+        await load(log, topic="orders", records=orders)
 
 
 async def load(

@@ -9,7 +9,7 @@ Report: "fix(kafkaEventBus): Reset kafka consumer on cleanup", https://github.co
 import tidelog
 from tidelog.testing import World, exactly_once, no_gap
 
-from buggy.shop import BY_HAND, keep_trying, place_orders
+from buggy.shop import BY_HAND, place_orders
 
 Counts = dict[bytes, int]
 
@@ -22,8 +22,7 @@ async def last_counts(log: tidelog.Log, partition: int) -> Counts:
 
 async def number_orders(address: str, drops: bool) -> None:
     """Number the orders. ``drops``: whether the counts of a partition are dropped when it is taken away."""
-
-    async def work(log: tidelog.Log) -> None:
+    async with tidelog.connect(address) as log:
         counts: dict[int, Counts] = {}  # by partition; also the records of a customer are in one partition
 
         def drop(gone: list[tuple[str, int]]) -> None:
@@ -46,8 +45,6 @@ async def number_orders(address: str, drops: bool) -> None:
                             "numbered", b"%d" % mine[order.key], key=order.key, partition=partition, headers=headers
                         )
                     await tx.commit_offsets(orders)
-
-    await keep_trying(address, work)
 
 
 async def buggy(address: str) -> None:

@@ -10,14 +10,14 @@ from functools import partial
 import tidelog
 from tidelog.testing import World
 
-from buggy.shop import NUMBERS, PARTITIONS, compare, keep_trying, place_orders
+from buggy.shop import NUMBERS, PARTITIONS, compare, place_orders
 
 table: dict[tuple[int, int], bytes] = {}
 """The table, by partition and offset."""
 
 
-async def follow(log: tidelog.Log, start: str | dict[int, int]) -> None:
-    async with log.consume("prices", start=start) as prices:
+async def follow(address: str, start: str | dict[int, int]) -> None:
+    async with tidelog.connect(address) as log, log.consume("prices", start=start) as prices:
         async for price in prices:
             table[price.partition, price.offset] = price.value
 
@@ -29,11 +29,11 @@ def next_offsets() -> dict[int, int]:
 
 
 async def buggy(address: str) -> None:
-    await keep_trying(address, lambda log: follow(log, "latest"))
+    await follow(address, "latest")
 
 
 async def mended(address: str) -> None:
-    await keep_trying(address, lambda log: follow(log, next_offsets()))
+    await follow(address, next_offsets())
 
 
 def check(world: World, program) -> None:

@@ -11,31 +11,33 @@ import logging
 import tidelog
 from tidelog.testing import World, at_least_once
 
-from buggy.shop import keep_trying, place_orders
+from buggy.shop import place_orders
 
 OPTIONS = tidelog.ProducerOptions(delivery_timeout_s=5)
 log_of_errors = logging.getLogger("invoices")
 
 
 async def buggy(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.producer("invoices", OPTIONS) as invoices, log.consume("orders", group="invoices") as orders:
-            async for order in orders:
-                try:
-                    await invoices.send(order.value, key=order.key)
-                except Exception:
-                    log_of_errors.exception("order %s has no invoice", order.value)
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.producer("invoices", OPTIONS) as invoices,
+        log.consume("orders", group="invoices") as orders,
+    ):
+        async for order in orders:
+            try:
+                await invoices.send(order.value, key=order.key)
+            except Exception:
+                log_of_errors.exception("order %s has no invoice", order.value)
 
 
 async def mended(address: str) -> None:
-    async def work(log: tidelog.Log) -> None:
-        async with log.producer("invoices", OPTIONS) as invoices, log.consume("orders", group="invoices") as orders:
-            async for order in orders:
-                await invoices.send(order.value, key=order.key)  # an error ends the program before it is finished
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.producer("invoices", OPTIONS) as invoices,
+        log.consume("orders", group="invoices") as orders,
+    ):
+        async for order in orders:
+            await invoices.send(order.value, key=order.key)  # an error ends the program before it is finished
 
 
 def check(world: World, program) -> None:

@@ -11,7 +11,7 @@ import tidelog
 import trio
 from tidelog.testing import World
 
-from buggy.shop import ORDERS, keep_trying, place_orders
+from buggy.shop import ORDERS, place_orders
 
 ROOMS = ORDERS // 2
 OPTIONS = tidelog.GroupOptions(session_timeout_s=10)
@@ -21,16 +21,15 @@ thermostats: dict[int, tuple[int, str]] = {}
 
 async def set_rooms(address: str, versions: bool) -> None:
     """Set the rooms. ``versions``: whether a room refuses a value from an earlier record than its own."""
-
-    async def work(log: tidelog.Log) -> None:
-        async with log.consume("orders", group="heating", group_options=OPTIONS) as settings:
-            async for setting in settings:
-                room, value = int(setting.value) % ROOMS, "night" if int(setting.value) < ROOMS else "morning"
-                await trio.sleep(0.2)  # the radio is slow
-                if not versions or setting.offset >= thermostats.get(room, (-1, ""))[0]:
-                    thermostats[room] = setting.offset, value
-
-    await keep_trying(address, work)
+    async with (
+        tidelog.connect(address) as log,
+        log.consume("orders", group="heating", group_options=OPTIONS) as settings,
+    ):
+        async for setting in settings:
+            room, value = int(setting.value) % ROOMS, "night" if int(setting.value) < ROOMS else "morning"
+            await trio.sleep(0.2)  # the radio is slow
+            if not versions or setting.offset >= thermostats.get(room, (-1, ""))[0]:
+                thermostats[room] = setting.offset, value
 
 
 async def buggy(address: str) -> None:
