@@ -16,18 +16,24 @@ from tidelog.testing import World, exactly_once
 from buggy.shop import PARTITIONS, place_orders
 
 
+async def places(log: tidelog.Log) -> dict[int, tidelog.Position]:
+    """Return for each partition the place of the first order that has no bill."""
+    known = await log.groups.fetch_offsets("biller", "orders")
+    return {partition: known.get(partition, tidelog.Position(-1, 0)) for partition in range(PARTITIONS)}
+
+
 async def bill_orders(address: str, app: str) -> None:
-    """Bill the orders in transactions of this application. Each reads the position inside, since another instance may
-    have moved it before the transaction has begun; after that none can."""
+    """Bill the orders in transactions of this application. A transaction looks again where to begin, since another
+    instance may have billed orders before it has begun; from then on none can."""
     async with tidelog.connect(address) as log:
         while True:
+            async with log.consume("orders", start=await places(log)) as orders:
+                await anext(orders)  # there is an order to bill
             async with log.transaction(app, timeout_s=10) as tx:
-                known = await log.groups.fetch_offsets("biller", "orders")
-                start = {p: known.get(p, tidelog.Position(-1, 0)) for p in range(PARTITIONS)}
-                async with log.consume("orders", start=start, end="latest") as orders:
+                async with log.consume("orders", start=await places(log), end="latest") as orders:
                     async for order in orders:
                         await tx.submit("bills", order.value, key=order.key)
-                    positions = {("orders", p): at for p, at in orders.positions.items()}
+                    positions = {("orders", partition): at for partition, at in orders.positions.items()}
                 await tx.commit_offsets("biller", positions)
             await trio.sleep(random.uniform(0.5, 1.5))
 
