@@ -1,0 +1,49 @@
+"""The programs of ``docs/examples/buggy``: worlds find the bug of each, and leave its mended twin in peace.
+
+``make buggy`` runs many more seeds, and measures."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+from pages.place import ROOT
+from tidelog.testing.world.search import search
+
+FOLDER = ROOT / "docs" / "examples" / "buggy"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "shop"))
+MOST_SEEDS = 100
+"""Within so many seeds each bug must be found; most take fewer than ten."""
+TWIN_SEEDS = 2
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of a program."""
+    monkeypatch.syspath_prepend(FOLDER.parent)
+    return import_module(f"buggy.{request.param}")
+
+
+def test_there_are_twenty_and_each_says_what_is_wrong_and_who_has_met_it() -> None:
+    assert len(NAMES) == 20
+    texts = {name: (FOLDER / f"{name}.py").read_text() for name in NAMES}
+    for text in texts.values():
+        assert len(text.splitlines()) <= 150
+        assert re.search(r'^""".+?\n\nSymptom: .+?\nBug: .+?\nReport: .+?\n"""', text, re.S)
+    assert sum("\nReport: invented" not in text for text in texts.values()) >= 10
+
+
+@pytest.mark.parametrize("example", NAMES, indirect=True)
+def test_a_bug_is_found_and_its_mended_twin_passes(example: ModuleType) -> None:
+    found = search(lambda world: example.check(world, example.buggy), range(MOST_SEEDS), shrink=False)
+    assert found is not None, f"{example.__name__}: no seed below {MOST_SEEDS} finds the bug"
+    assert found.result.kind == "InvariantBroken", found.result.text
+    twin = search(lambda world: example.check(world, example.mended), range(TWIN_SEEDS), shrink=False)
+    assert twin is None, twin.result.text
+
+
+def test_the_page_names_each() -> None:
+    page = (ROOT / "docs" / "testing-your-programs.md").read_text()
+    assert [name for name in NAMES if f"(examples/buggy/{name}.py)" not in page] == []
