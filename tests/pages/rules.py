@@ -37,6 +37,7 @@ ELSEWHERE = (
         r"# (conftest|test_\w+)\.py\n|pip install 'tidelog\[testing\]'",
         "tests/pages/test_real_clusters.py runs the tests, tests/real/test_wheel.py installs",
     ),
+    Rule("docs/testing-your-programs.md", "", "tests/pages/test_testing_programs.py runs the tutorial"),
     Rule("docs/spark.md", "rows = spark.read", "tests/spark/test_source.py and test_stream.py: it takes Spark"),
     Rule("docs/spark.md", "import tidelog.spark", "tests/spark/test_snippet.py runs it: it takes Spark"),
     Rule("docs/spark.md", "from tidelog.spark.errors", "tests/spark/test_source.py: it takes Spark"),
