@@ -1,4 +1,4 @@
-"""The tutorial of ``docs/testing-your-programs.md``: the first program fails with a seed, which the mended one passes.
+"""The tutorial of ``docs/testing-your-programs.md``: the first program fails with a seed, the mended one passes it.
 The test's own is the number of seeds that the mended program runs."""
 
 from __future__ import annotations
