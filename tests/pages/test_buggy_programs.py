@@ -1,6 +1,6 @@
-"""The programs of ``docs/examples/buggy``: worlds find the bug of each, and leave its mended twin in peace.
+"""The programs of ``docs/examples/buggy``: a world finds the bug of some of them, and their mended twins pass.
 
-``make buggy`` runs many more seeds, and measures."""
+``make buggy`` runs all of them over many more seeds, and measures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tidelog.testing.world.search import search
 
 FOLDER = ROOT / "docs" / "examples" / "buggy"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "shop"))
-MOST_SEEDS = 100
-"""Within so many seeds each bug must be found; most take fewer than ten."""
+QUICK = ("commit_before_charge", "id_of_the_delivery", "offset_of_the_last", "positions_outside", "zombie_write")
+"""The programs that are run here: their bugs are found in a few seeds."""
+MOST_SEEDS = 20
+"""Within so many seeds the bug of each must be found."""
 TWIN_SEEDS = 2
 
 
@@ -35,7 +37,7 @@ def test_there_are_twenty_and_each_says_what_is_wrong_and_who_has_met_it() -> No
     assert sum("\nReport: invented" not in text for text in texts.values()) >= 10
 
 
-@pytest.mark.parametrize("example", NAMES, indirect=True)
+@pytest.mark.parametrize("example", QUICK, indirect=True)
 def test_a_bug_is_found_and_its_mended_twin_passes(example: ModuleType) -> None:
     found = search(lambda world: example.check(world, example.buggy), range(MOST_SEEDS), shrink=False)
     assert found is not None, f"{example.__name__}: no seed below {MOST_SEEDS} finds the bug"
