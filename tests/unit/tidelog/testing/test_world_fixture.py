@@ -75,7 +75,7 @@ def test_a_failure_names_seed_faults_and_trace_and_can_be_replayed(pytester: pyt
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*InvariantBroken: the database has ['a', 'a', 'b']",
+            "*InvariantBroken: the database has [[]'a', 'a', 'b']",
             "*seed *, with 1 of * faults:",
             "*counts-1 is killed, and started again after *",
             "*replay: pytest *::test_each_once --tidelog-seed *",
@@ -94,7 +94,7 @@ def test_a_failure_names_seed_faults_and_trace_and_can_be_replayed(pytester: pyt
 def test_an_exception_of_a_program_has_its_own_traceback(pytester: pytest.Pytester) -> None:
     result = run(pytester, BREAKS, "-k", "test_program")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(['*{}["missing"]', "*KeyError: 'missing'", "*it fails without any fault"])
+    result.stdout.fnmatch_lines(['*{}[[]"missing"]', "*KeyError: 'missing'", "*it fails without any fault"])
 
 
 def test_an_async_test_is_told_that_the_world_runs_trio(pytester: pytest.Pytester) -> None:
