@@ -36,6 +36,10 @@ API = runpy.run_path(str(Path(__file__).resolve().parent / "api_reference.py"))
 """The program that writes the reference of the Python API."""
 COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "cli_reference.py"))
 """The program that writes the reference of the command line."""
+CONSOLE_ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "console_alerts.py"))
+"""The program that writes the alerts that the console looks for."""
+INCIDENTS = runpy.run_path(str(Path(__file__).resolve().parent / "incidents_page.py"))
+"""The program that writes the page of planted incidents."""
 INVARIANTS = runpy.run_path(str(Path(__file__).resolve().parent / "invariants.py"))
 """The program that writes the index of invariants and rules."""
 STUBS = runpy.run_path(str(Path(__file__).resolve().parent / "stubs.py"))
@@ -379,6 +383,7 @@ PAGES = {
     "configuration.md": configuration,
     "errors.json": errors_json,
     "errors.md": errors,
+    "incidents.md": INCIDENTS["page"],
     "invariants.md": INVARIANTS["page"],
     "messages.md": REFERENCE["page"],
     "metrics.md": metrics,
@@ -390,6 +395,7 @@ PAGES = {
     "../services/gateway/tidelog_gateway/console/static/cluster/topic-settings.js": topic_settings_module,
     "../services/gateway/tidelog_gateway/console/static/cluster/operations.js": operations_module,
     "../services/gateway/tidelog_gateway/console/static/page/error-advice.js": advice_module,
+    "../services/gateway/tidelog_gateway/console/static/cluster/alert-rules.js": CONSOLE_ALERTS["page"],
     "../shared/tidelog/sync/faces.pyi": STUBS["stub"],
     "../deploy/prometheus/alerts.yml": ALERTS["page"],
     "../deploy/grafana/tidelog.json": BOARD["page"],

@@ -197,8 +197,8 @@ ALERTS = (
     ),
     Alert(
         "TidelogDiskSlow",
-        f"{_slowest('tidelog_replica_flush_seconds')} > 1",
-        "10m",
+        "tidelog_replica_recent_flush_seconds > 0.5",
+        "2m",
         "warning",
         "Syncs on {{ $labels.instance }} take {{ $value | humanizeDuration }}",
         "Acks wait for them. Find what else uses the disk, or what ails it.",

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { health, liveCluster, pastCluster, worstFirst } from "../../services/gateway/tidelog_gateway/console/static/cluster/cluster.js";
+import { Alerts, alertsIn } from "../../services/gateway/tidelog_gateway/console/static/cluster/alerts.js";
+import { ALERT_RULES } from "../../services/gateway/tidelog_gateway/console/static/cluster/alert-rules.js";
 import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/records/decode.js";
 import { Flows } from "../../services/gateway/tidelog_gateway/console/static/cluster/flows.js";
 import { matcher, NO_FILTERS, parsePath } from "../../services/gateway/tidelog_gateway/console/static/records/filters.js";
@@ -571,4 +573,49 @@ test("the lag of groups is the sum over their partitions, and each topic is aske
   assert.equal(lags.of("gone").error.message, "no such group");
   await lags.look(log, [], ["a"], [], () => null);
   assert.equal(lags.of("b"), undefined);
+});
+
+test("The banner says what metrics show, in the words of the alerts, the worst first", () => {
+  const pages = [
+    ["r1", 'tidelog_replica_late_ratio 0.82\ntidelog_replica_disk_full 0\n'],
+    ["r2", '# HELP tidelog_replica_disk_full …\ntidelog_replica_disk_full 1.0\ntidelog_replica_peer_unreachable_seconds{peer="r1"} 95.2\n'],
+  ];
+  const found = alertsIn(pages);
+  assert.deepEqual(
+    found.map(({ name, level, words }) => [name, level, words]),
+    [
+      ["TidelogDiskFull", "bad", "The disk of r2 is full: it takes no records"],
+      ["TidelogServerStarved", "warning", "r1 has to wait for its machine 82 % of the time"],
+      ["TidelogServerUnreachable", "warning", "r2 has not reached r1 for 2 min"],
+    ],
+  );
+  assert.match(found[0].help, /Make room/);
+  assert.deepEqual(alertsIn([["r1", "tidelog_replica_late_ratio 0.5\ntidelog_replica_registered 1\n"]]), []);
+  assert.ok(ALERT_RULES.length >= 10 && ALERT_RULES.every(({ words, help }) => words && help));
+});
+
+test("What several processes say in the same words is said once", () => {
+  const rules = [{ name: "Slow", metric: "limit", compare: ">=", bound: 0, level: "warning", words: "{{ $labels.server }} is slow", help: "" }];
+  assert.equal(alertsIn([["g1", 'limit{server="r1"} 100'], ["g2", 'limit{server="r1"} 70']], rules).length, 1);
+});
+
+test("Alerts are looked for at the processes that answer, until there is another client", async () => {
+  globalThis.document ??= { hidden: false };
+  let drawn = 0;
+  const alerts = new Alerts(() => (drawn += 1), () => new Promise(() => {}));
+  const asked = [];
+  const log = {
+    async metrics(node) {
+      asked.push(node);
+      if (node === "r1") throw new Error("it does not answer");
+      return { page: node === "r2" ? "tidelog_replica_disk_full 1" : "" };
+    },
+  };
+  alerts.follow(log, () => ["r1", "r2"]);
+  while (!drawn) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(asked, ["", "r1", "r2"]);
+  assert.deepEqual(alerts.found.map(({ name }) => name), ["TidelogDiskFull"]);
+  alerts.follow({ metrics: async () => ({ page: "" }) }, () => []);
+  while (drawn < 2) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(alerts.found, []);
 });

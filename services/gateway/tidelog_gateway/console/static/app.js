@@ -1,5 +1,6 @@
 /** The page: which panel is shown, live or at a moment of the past, and what is said above and below all of them. */
 
+import { Alerts } from "./cluster/alerts.js";
 import { health, pastCluster } from "./cluster/cluster.js";
 import { h, render } from "./page/dom.js";
 import { clock } from "./page/format.js";
@@ -17,6 +18,8 @@ import { TimelinePanel } from "./panels/timeline.js";
 import { TopicsPanel } from "./panels/topics.js";
 import { TransactionsPanel } from "./panels/transactions.js";
 
+/** Most alerts that are shown; the others are counted. */
+const MOST_ALERTS = 4;
 const PLAY = new PlayPanel();
 const PANELS = [
   { name: "cluster", title: "Cluster", panel: new MapPanel() },
@@ -35,6 +38,7 @@ const PANELS = [
 class App {
   #session;
   #telling = new Telling((caughtUp) => this.#onTold(caughtUp));
+  #alerts = new Alerts(() => this.draw());
   #timebar = new TimeBar(this);
   #current = null;
   #drawing = false;
@@ -53,6 +57,7 @@ class App {
     return this.#session.run((log) => {
       PLAY.ask(this, log);
       this.#telling.follow(log);
+      this.#alerts.follow(log, () => this.#heardOf());
     });
   }
 
@@ -95,6 +100,13 @@ class App {
     if (event) this.#past = { ...pastCluster(this.history.after(event.end), this.#session.cluster.cluster), moment };
     else this.#past = null;
     this.draw();
+  }
+
+  /** The servers that are heard of, and the active controller. */
+  #heardOf() {
+    const { cluster } = this.#session;
+    if (!cluster) return [];
+    return [...cluster.servers.filter(({ fenced }) => !fenced).map(({ node }) => node), ...(cluster.active ? [cluster.active] : [])];
   }
 
   /** Ask the gateway at once how the cluster is: something was changed. */
@@ -173,7 +185,16 @@ class App {
     const { level, words } = health(this.cluster);
     const moment = this.live ? "" : `At ${clock(this.cluster.atMs)}: `;
     const partial = this.cluster.complete ? "" : " What was before the oldest record of the timeline is not known.";
-    return h("p", { class: `notice ${level}` }, `${moment}${words}${partial}`);
+    const state = h("p", { class: `notice ${level}` }, `${moment}${words}${partial}`);
+    return this.live ? [state, ...this.#alertNotices()] : state;
+  }
+
+  /** What metrics say is wrong, each with what to do. */
+  #alertNotices() {
+    const found = this.#alerts.found;
+    const shown = found.slice(0, MOST_ALERTS).map(({ level, words, help }) => h("p", { key: words, class: `notice ${level}` }, `${words}. `, h("span", { class: "small" }, help)));
+    const more = found.length - MOST_ALERTS;
+    return more > 0 ? [...shown, h("p", { class: "notice warning" }, `${more} more: 'tidelog doctor' shows all, with their causes.`)] : shown;
   }
 
   #goneWords() {

@@ -1,0 +1,79 @@
+/**
+ * What the metrics of servers, of the active controller and of this gateway say is wrong: the alerts that Prometheus
+ * knows, too (deploy/prometheus/alerts.yml), as far as one look shows them.
+ */
+
+import { duration, whole } from "../page/format.js";
+import { ALERT_RULES } from "./alert-rules.js";
+import { parse } from "./measures.js";
+
+const LOOK_MS = 10_000;
+/** A hidden page looks so often. */
+const HIDDEN_MS = 60_000;
+const COMPARE = { ">": (value, bound) => value > bound, ">=": (value, bound) => value >= bound, "==": (value, bound) => value === bound };
+
+/**
+ * The alerts in pages of metrics, `{name, level, words, help}`, the bad ones first. `pages`: by process, its page as text.
+ * What several processes or series say in the same words is there once.
+ */
+export function alertsIn(pages, rules = ALERT_RULES) {
+  const found = new Map();
+  for (const [node, text] of pages) {
+    for (const [key, value] of parse(text)) {
+      const at = key.indexOf("{");
+      const metric = at < 0 ? key : key.slice(0, at);
+      for (const rule of rules) {
+        if (rule.metric !== metric || !COMPARE[rule.compare](value, rule.bound)) continue;
+        const fill = (template) => filled(template, { instance: node, ...labelsOf(key) }, value);
+        const words = fill(rule.words);
+        found.set(words, { name: rule.name, level: rule.level, words, help: fill(rule.help) });
+      }
+    }
+  }
+  return [...found.values()].sort((a, b) => (a.level === "bad" ? 0 : 1) - (b.level === "bad" ? 0 : 1));
+}
+
+/** A text of Prometheus' alerts with its values: `{{ $labels.NAME }}`, `{{ $value }}`, `{{ $value | humanizeDuration }}`. */
+function filled(template, labels, value) {
+  return template.replace(/\{\{ \$(labels\.(\w+)|value)(?: \| (\w+))? \}\}/g, (_, what, label, how) => {
+    if (label) return labels[label] ?? "";
+    if (how === "humanizeDuration") return duration(value);
+    return how === "humanizePercentage" ? `${Math.round(value * 100)} %` : whole(value);
+  });
+}
+
+function labelsOf(key) {
+  return Object.fromEntries([...key.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, name, text]) => [name, text]));
+}
+
+/** Looks now and then while the page is connected. `found` is what was there last. */
+export class Alerts {
+  found = [];
+  #onChange;
+  #pause;
+  #log = null;
+
+  /** `onChange()` is called when something else is found. `pause(ms)` resolves after that time. */
+  constructor(onChange, pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))) {
+    this.#onChange = onChange;
+    this.#pause = pause;
+  }
+
+  /** Look until there is another client. `nodes()` are the servers that are heard of, and the active controller. */
+  async follow(log, nodes) {
+    this.#log = log;
+    while (log === this.#log) {
+      const asked = [["this gateway", ""], ...nodes().map((node) => [node, node])];
+      const answers = await Promise.all(asked.map(([name, node]) => log.metrics(node).then(({ page }) => [name, page], () => null)));
+      if (log !== this.#log) return;
+      this.#know(alertsIn(answers.filter(Boolean)));
+      await this.#pause(document.hidden ? HIDDEN_MS : LOOK_MS);
+    }
+  }
+
+  #know(found) {
+    const isSame = JSON.stringify(found) === JSON.stringify(this.found);
+    this.found = found;
+    if (!isSame) this.#onChange();
+  }
+}
