@@ -21,7 +21,7 @@ def examine_clocks(clocks: Mapping[str, float]) -> Iterator[Finding]:
         if abs(ahead - middle) > FAR_OFF_S:
             how = "ahead of" if ahead > middle else "behind"
             what = f"the clock of {node} is {_span(abs(ahead - middle))} {how} those of most others"
-            evidence = f"the clocks of {len(clocks)} processes were compared within a second"
+            evidence = f"the clocks of {len(clocks)} processes were compared"
             yield Finding(
                 WARNING,
                 what,
