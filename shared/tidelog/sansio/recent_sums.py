@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 
-WINDOW_S = 30.0
+WINDOW_S = 10.0
 """Seconds after which what was added is forgotten."""
-PARTS = 6
+PARTS = 5
 """Number of parts of the window that are forgotten one by one."""
 _PART_S = WINDOW_S / PARTS
 

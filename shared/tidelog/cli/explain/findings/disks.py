@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.sansio.recent_sums import WINDOW_S
 from tidelog.wire.messages import ServerInfo
 
 LITTLE_ROOM_BYTES = 1 << 30
@@ -42,7 +43,7 @@ def examine_disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[F
             f"Look for what else writes to that disk (iostat -x), and for errors of the medium (dmesg). Meanwhile"
             f" 'tidelog servers drain {server.node}' lets others lead."
         )
-        evidence = f"a sync took {sync_s:.2f} s on average in the last 30 s"
+        evidence = f"a sync took {sync_s:.2f} s on average in the last {WINDOW_S:.0f} s"
         yield Finding(WARNING, what, step, "disk-slow", about, evidence)
 
 
@@ -59,7 +60,7 @@ def examine_starved(server: ServerInfo, metrics: Mapping[str, float]) -> Iterato
             f"Look at the machine of {server.node}: what takes its CPU (top), whether it swaps (vmstat), and which"
             f" limits its container has. Meanwhile 'tidelog servers drain {server.node}' lets others lead."
         )
-        evidence = f"in {_late(metrics):.0%} of the last 30 s its work was due and had to wait"
+        evidence = f"in {_late(metrics):.0%} of the last {WINDOW_S:.0f} s its work was due and had to wait"
         yield Finding(WARNING, what, step, "server-starved", (server.node,), evidence)
 
 

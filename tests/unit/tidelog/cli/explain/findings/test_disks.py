@@ -75,7 +75,7 @@ def test_a_disk_whose_syncs_are_slow_is_named_with_how_slow_they_are() -> None:
 def test_a_server_that_does_not_get_to_run_is_starved_and_its_disk_is_not_blamed() -> None:
     found = only_cause(with_metrics(healthy(), "r3", recent_flush_seconds=1.24, late_ratio=0.8))
     assert (found.level, found.cause, found.about) == (WARNING, "server-starved", ("r3",))
-    assert "in 80% of the last 30 s" in found.evidence and "CPU" in found.next_step
+    assert "in 80% of the last 10 s" in found.evidence and "CPU" in found.next_step
 
 
 def test_a_limit_of_the_gateway_follows_from_the_disk_of_a_replica_whose_ack_is_awaited() -> None:
