@@ -399,10 +399,10 @@ async def staged(plan: ClusterPlan, seed: int, folder: Path) -> AsyncIterator[St
     links = ProxyLinks(lambda: cluster.processes) if plan.links else None
     proxies = ExitStack()
     try:
-        if links:
-            proxies.enter_context(links.serving())
         await trio.to_thread.run_sync(cluster.prepare)
         await trio.to_thread.run_sync(cluster.start)
+        if links:  # the start takes care that nobody listens where they do
+            proxies.enter_context(links.serving())
         await cluster.wait_ready()
         async with connect(cluster) as log, trio.open_nursery() as nursery:
             names = random.sample(WORDS, 3)
