@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidelog.feature_levels import NEWEST
 
-VERSION = "0.9.0"
+VERSION = "0.0.9"
 METADATA = f"Metadata-Version: 2.1\nName: tidelog\nVersion: {VERSION}\n"
 
 

@@ -26,6 +26,7 @@ def examine_groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
                 step,
                 "group-without-members",
                 (group,),
+                f"its positions are {behind} records before the ends of its partitions, and nobody has joined it",
             )
         elif behind > FAR_BEHIND:
             what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
@@ -59,7 +60,9 @@ def examine_retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
                 f"Start what reads as {kept.group}, or raise retention_waits_max_ms and retention_waits_max_bytes:"
                 f" 'tidelog topics configure {kept.topic}'. At 100% the oldest records are deleted unread."
             )
-            yield Finding(WARNING, what, step, "retention-wait-long", (kept.group, f"{kept.topic}/{kept.partition}"))
+            about = (kept.group, f"{kept.topic}/{kept.partition}")
+            evidence = f"the leader reports {kept.held_bytes:.0f} bytes that it would delete, but for the group"
+            yield Finding(WARNING, what, step, "retention-wait-long", about, evidence)
     absent: dict[tuple[str, str], list[str]] = {}
     for one in view.awaited:
         if one.position < 0 and not one.error:
