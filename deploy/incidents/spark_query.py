@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import tidelog.spark
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from chaos.workload.spark_job import SETTINGS
@@ -17,7 +17,7 @@ from chaos.workload.spark_job import SETTINGS
 
 def main(gateway: str, topic: str, group: str, folder: str) -> None:
     """Run the query until standard input is closed."""
-    builder = SparkSession.builder.master("local[1]").appName("incident")
+    builder = tidelog.spark.builder("local[1]").appName("incident")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -14,6 +15,8 @@ from incidents.stage import Stage
 from tidelog.client.core.query_note import QueryNote
 
 PROGRAM = Path(__file__).resolve().parents[1] / "spark_query.py"
+SPARK_WAITS = 3
+"""How many times as long as for other things is waited for Spark on a busy machine."""
 BATCHES = 3
 """Commits of the query that are waited for, so that it is known how often it commits."""
 
@@ -37,7 +40,10 @@ async def _run_query(stage: Stage) -> None:
         seen.update(one.committed_ms for one in progress)
         return len(seen) > BATCHES and any(note and note.every_s for note in notes)
 
-    await stage.until(commits, "the query commits")
+    for _ in range(SPARK_WAITS):
+        with suppress(TimeoutError):
+            return await stage.until(commits, "the query commits")
+    raise TimeoutError((folder / "log").read_text(errors="replace")[-2000:])
 
 
 def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
