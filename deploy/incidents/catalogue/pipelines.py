@@ -17,6 +17,8 @@ from tidelog.client.core.query_note import QueryNote
 PROGRAM = Path(__file__).resolve().parents[1] / "spark_query.py"
 SPARK_WAITS = 3
 """How many times as long as for other things is waited for Spark on a busy machine."""
+STEADY_S = 6.0
+"""Longest time between two commits of a query that has got over its first batches, which take long."""
 BATCHES = 3
 """Commits of the query that are waited for, so that it is known how often it commits."""
 
@@ -38,7 +40,7 @@ async def _run_query(stage: Stage) -> None:
         progress = await stage.log.groups.progress(_group(stage))
         notes = [QueryNote.from_metadata(one.metadata) for one in progress]
         seen.update(one.committed_ms for one in progress)
-        return len(seen) > BATCHES and any(note and note.every_s for note in notes)
+        return len(seen) > BATCHES and all(note and 0 < note.every_s <= STEADY_S for note in notes)
 
     for _ in range(SPARK_WAITS):
         with suppress(TimeoutError):
