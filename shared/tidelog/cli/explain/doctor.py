@@ -18,11 +18,12 @@ from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
 from tidelog.cli.explain.findings.consequences import with_causes
 from tidelog.cli.explain.findings.diagnosis import examine
-from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding, in_order
+from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, PROBLEM, WARNING, Finding, in_order
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReaders
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_names, kept_in
 from tidelog.cli.explain.sentences import LOSSES
+from tidelog.cli.explain.side_by_side import ask_each
 from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run
 from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
@@ -46,6 +47,9 @@ ASK_S = 5.0
 """Longest time in seconds that the controllers may take to answer."""
 MOST_GROUPS = 50
 """Most consumer groups whose lag is requested."""
+GROUPS_S = 5.0
+"""Longest time in seconds that all these requests together may take, and the list of groups before them."""
+_TOO_LATE = f"no answer within {GROUPS_S:g} s"
 KNOWN_S = 7 * 86_400
 """Seconds for which possibly lost records are reported."""
 LONG_MS = 10_000
@@ -323,22 +327,41 @@ async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Report
 async def _groups(
     log: Log, found: list[Finding], now: float
 ) -> tuple[dict[str, tuple[int, int]], tuple[OverdueQuery, ...]]:
-    """Ask for at most ``MOST_GROUPS`` consumer groups, and return group -> (members, lag in records), and the
-    streaming queries that are overdue at ``now``, the time of the cluster's clocks. If a request fails, add a note to
-    ``found`` and return what is known by then."""
+    """Ask for the list of consumer groups, and for at most ``MOST_GROUPS`` of them, side by side: a partition without
+    a leader keeps the answer about its groups waiting. List and groups take at most ``GROUPS_S`` each. Returns
+    group -> (members, lag in records), and the streaming queries that are overdue at ``now``, the time of the
+    cluster's clocks. Groups without an answer are left out, and named in a note that is added to ``found``."""
     lags: dict[str, tuple[int, int]] = {}
     overdue: list[OverdueQuery] = []
     try:
-        groups = await log.groups.list()
-        for group in groups[:MOST_GROUPS]:
-            progress = await log.groups.progress(group.group)
-            lags[group.group] = group.members, sum(one.lag for one in progress if one.lag > 0)
-            if not group.members:
-                overdue += await find_overdue(log, group.group, progress, now)
-    except TidelogError as error:
-        what = f"how far consumer groups are is not known: {error}"
-        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again."), "groups-unknown"))
-    return lags, tuple(overdue)
+        with trio.fail_after(GROUPS_S):
+            members = {group.group: group.members for group in (await log.groups.list())[:MOST_GROUPS]}
+    except (TidelogError, trio.TooSlowError) as error:
+        code, words = (error.code, str(error)) if isinstance(error, TidelogError) else ("", _TOO_LATE)
+        what = f"how far consumer groups are is not known: {words}"
+        found.append(Finding(NOTE, what, NEXT_STEP.get(code, "Try again."), "groups-unknown"))
+        return {}, ()
+
+    async def ask(group: str) -> None:
+        progress = await log.groups.progress(group)
+        lags[group] = members[group], sum(one.lag for one in progress if one.lag > 0)
+        if not members[group]:
+            overdue.extend(await find_overdue(log, group, progress, now))
+
+    failed = await ask_each(members, ask, GROUPS_S)
+    silent = {group: error for group, error in failed.items() if error is None or error.code != "UNKNOWN_GROUP"}
+    if silent:
+        found.append(_silent_groups(silent))
+    return lags, tuple(sorted(overdue, key=lambda query: (query.group, query.topic)))
+
+
+def _silent_groups(groups: Mapping[str, TidelogError | None]) -> Finding:
+    """Return the note that it is not known how far these groups are; each has its error, None: it took too long."""
+    errors = sorted({str(error) if error else _TOO_LATE for error in groups.values()})
+    named = ", ".join(list(groups)[:MOST_NAMED]) + (" …" if len(groups) > MOST_NAMED else "")
+    what = f"how far {len(groups)} consumer group{'s are' if len(groups) > 1 else ' is'} is not known: {named}"
+    step = "A partition without a leader may be the cause; 'tidelog groups describe GROUP' waits longer."
+    return Finding(NOTE, f"{what} ({'; '.join(errors)})", step, "groups-unknown")
 
 
 async def _awaited(log: Log, metadata: MetadataAnswer) -> tuple[AwaitedGroup, ...]:
