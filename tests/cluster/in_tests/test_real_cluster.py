@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,23 @@ def test_at_the_end_threads_and_descriptors_are_given_back(tmp_path: Path) -> No
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tidelog")]
 
 
+@pytest.fixture
+def no_logs() -> Iterator[None]:
+    """The state of a program that has not configured structlog, whatever other tests have done."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.reset_defaults()
+    yield
+    if before is not None:
+        structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("no_logs")
 def test_a_cluster_that_cannot_start_says_why_and_leaves_no_thread(tmp_path: Path) -> None:
-    configured = structlog.is_configured()
     (tmp_path / "r1").write_text("a file where the folder of r1 is to be")
     with pytest.raises(OSError, match="r1"), RealCluster(tmp_path):
         raise AssertionError
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tidelog")]
-    assert structlog.is_configured() == configured
+    assert not structlog.is_configured()
 
 
 def test_after_its_end_a_cluster_is_closed(tmp_path: Path) -> None:
@@ -119,6 +130,7 @@ def test_the_programs_own_logs_are_left_alone(tmp_path: Path) -> None:
         structlog.reset_defaults()
 
 
+@pytest.mark.usefixtures("no_logs")
 def test_without_logs_of_its_own_a_program_sees_errors_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,7 +138,7 @@ def test_without_logs_of_its_own_a_program_sees_errors_alone(
         cluster.kill("r1")
         cluster.restart("r1")
         structlog.get_logger().error("broken", node="r1")
-    assert structlog.is_configured() == configured
+    assert not structlog.is_configured()
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "tidelog: broken node=r1\n")
 
