@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import trio
 from chaos.workload.clients import CONFIG, PARTITIONS, RECORDS, TRANSFERS
+from chaos.workload.spark_processes import is_worker, kill_all, processes_of_session, quick_python
 from tidelog.client.log import Log
 
 COPIES = "copies"
@@ -48,18 +47,7 @@ class Copier:
         self._killed = False
         self._finished = trio.Event()
         folder.mkdir()
-        self._python = self._quick_python()
-
-    def _quick_python(self) -> Path:
-        """Write and return a Python command with which Spark's processes import PySpark from where it is installed:
-        docs/spark.md, "Good to know"."""
-        spec = find_spec("pyspark")
-        assert spec is not None and spec.origin is not None
-        python = self._folder / "python"
-        packages = Path(spec.origin).parent.parent
-        python.write_text(f'#!/bin/sh\nPYTHONPATH={packages}:$PYTHONPATH exec {sys.executable} "$@"\n')
-        python.chmod(0o755)
-        return python
+        self._python = quick_python(folder)
 
     async def create(self, log: Log) -> None:
         """Create the topic of the copies."""
@@ -138,38 +126,20 @@ class Copier:
     def kill(self) -> bool:
         """Kill the driver, that is, the JVM and the Python that has started it, with SIGKILL. Returns False if there
         is none now. The workers are left alone: each ends, or is stopped by the next start, as it would."""
-        drivers = self._of_session(lambda command: b"pyspark.daemon" not in command)
+        drivers = self._processes(lambda command: not is_worker(command))
         self._killed = bool(drivers)
-        return _kill(drivers)
+        return kill_all(drivers)
 
     def kill_worker(self) -> bool:
         """Kill the Python processes that run tasks with SIGKILL. Returns False if there is none now."""
-        return _kill(self._of_session(lambda command: b"pyspark.daemon" in command))
+        return kill_all(self._processes(is_worker))
 
     def _kill_all(self) -> None:
-        _kill(self._of_session(lambda command: True))
+        kill_all(self._processes(lambda command: True))
         if self._process:
             self._process.wait()
 
-    def _of_session(self, wanted: Callable[[bytes], bool]) -> list[int]:
+    def _processes(self, wanted: Callable[[bytes], bool]) -> list[int]:
         """Return the ids of the query's processes (all that it has started, and itself) whose command line is
         wanted."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal() and self._process:
-                try:
-                    session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-                    if session == self._process.pid and wanted((entry / "cmdline").read_bytes()):
-                        found.append(int(entry.name))
-                except (FileNotFoundError, ProcessLookupError):
-                    continue  # it has just ended
-        return found
-
-
-def _kill(processes: list[int]) -> bool:
-    for process in processes:
-        try:
-            os.kill(process, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it has just ended
-    return bool(processes)
+        return processes_of_session(self._process.pid, wanted) if self._process else []
