@@ -19,7 +19,7 @@ help:
 	@echo "make crash-points   the power is lost at each system call of the real disk, over 20 recorded runs"
 	@echo "make upgrade-check [BASE=revision]   a cluster of an earlier revision is upgraded to this one under load"
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
-	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision] [HOLD=seconds]   faults against a cluster of real processes; a report in chaos.html"
+	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision] [HOLD=seconds] [TABLE=iceberg|delta [RECORDS=n] [KILLS=n]]   faults against a cluster of real processes; a report in chaos.html"
 	@echo "make incidents [NAME=read-only] [SEED=1]   planted incidents in clusters of real processes: what the doctor says, and when"
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
 	@echo "make spark-versions   Spark's tests with PySpark 4.2, what 4.1 and 4.0 can do, Spark Connect; fetches 1.5 GB"
@@ -225,7 +225,7 @@ bench-peers: peers
 # Hosts and disks of their own take root; without it those faults are left out, and the report says so.
 SEED ?= 1
 chaos: $(STAMP)
-	$(BIN)/python deploy/chaos --seed $(SEED) --report chaos.html $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(HOLD),--hold $(HOLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
+	$(BIN)/python deploy/chaos --seed $(SEED) --report chaos.html $(if $(TABLE),--table $(TABLE) $(if $(RECORDS),--records $(RECORDS)) $(if $(KILLS),--kills $(KILLS))) $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(HOLD),--hold $(HOLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
 
 soak: MINUTES = 60
 soak: $(STAMP)

@@ -9,6 +9,10 @@ a boot and a clock of its own. Producers with all levels of acks, conditional wr
 and plain consumers go on all the time. At the end everything is healed, what was begun is settled, the history of all
 clients is checked, and the logs of all replicas are compared byte by byte. The report is one HTML file.
 
+With ``--table iceberg|delta`` the run is another: a pipeline writes a topic to a table in an object store, while its
+driver, its workers, replica servers and the store are killed, ``--kills`` times while ``--records`` records come. At
+the end DuckDB counts the rows: none may be lost, none there twice.
+
 With ``--old REVISION`` the cluster begins as that one, half of it is upgraded, and processes change to and fro.
 With ``--spark`` a Spark query copies all the time, too, and at the end each committed record is to be there once.
 
@@ -42,6 +46,7 @@ from chaos.driver import Drive, Outcome, Struck
 from chaos.faults import FAULTS, Fault
 from chaos.report.report import render
 from chaos.schedule import GAP_S, Strike, schedule
+from chaos.table.run import FORMATS, TablePlan, run_table
 from chaos.workload.clients import Workload
 from chaos.workload.meter import Meter
 from chaos.workload.spark_copy import Copier
@@ -106,6 +111,11 @@ class Plan:
     help="Links between network namespaces (root), or through TCP proxies on this host (the only way without root).",
 )
 @click.option("--old", default="", metavar="REVISION", help="Run every second process from this revision.")
+@click.option("--table", type=click.Choice(FORMATS), help="Only a pipeline with a table of this format.")
+@click.option(
+    "--records", default=100_000, show_default=True, type=click.IntRange(min=1), help="With --table: records."
+)
+@click.option("--kills", default=10, show_default=True, type=click.IntRange(min=0), help="With --table: faults.")
 @click.option("--keep", is_flag=True, help="Keep history and logs beside the report even if nothing is found.")
 @click.option(
     "--list", "is_list", is_flag=True, help="List every fault, what it does, and which this machine does not allow."
@@ -124,6 +134,9 @@ def main(
     spark: bool,
     links: str,
     old: str,
+    table: str | None,
+    records: int,
+    kills: int,
     keep: bool,
     is_list: bool,
     report: Path,
@@ -138,6 +151,9 @@ def main(
         old = old and versions.resolve(old)
     except versions.NoRevision as error:
         raise click.UsageError(f"git does not know revision {old!r}. {error}".strip()) from error
+    if table is not None:
+        _run_table(TablePlan(table, records, kills, seed), report)
+        return
     if os.geteuid() == 0 and links == "hosts":
         enter_own_network()
     lacking = capabilities.missing()
@@ -171,6 +187,23 @@ def main(
     acknowledged = sum(map(len, outcome.meter.acks.values()))
     summary = f"{len(outcome.strikes)} faults, {acknowledged} records acknowledged by all"
     CONSOLE.print(f"{summary}, {len(outcome.faults) or 'no'} findings; see {report}")
+    sys.exit(1 if outcome.faults else 0)
+
+
+def _run_table(plan: TablePlan, report: Path) -> None:
+    """Run a plan with a table, print what became of it, and exit with 1 if something was found."""
+    outcome = run_table(plan, lambda line: CONSOLE.print(line, markup=False), report.with_suffix(""))
+    for reason in outcome.ended:
+        CONSOLE.print(f"the pipeline ended: {reason}", markup=False)
+    for text in outcome.faults:
+        CONSOLE.print(text, markup=False)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.kills.items()))
+    counted = outcome.counted
+    CONSOLE.print(
+        f"{plan.format}: {plan.records} records, {sum(outcome.kills.values())} faults ({kinds}), {outcome.starts}"
+        f" starts of the pipeline, {outcome.batches} batches, {outcome.seconds:.0f} s: {counted.rows} rows in"
+        f" {counted.files} files, {counted.lost} lost, {counted.twice} twice"
+    )
     sys.exit(1 if outcome.faults else 0)
 
 
