@@ -115,7 +115,7 @@ async def test_a_member_that_is_gone_without_a_word_loses_its_share_after_its_se
             async with trio.open_nursery() as nursery, tidelog.connect(cluster.gateway) as other:
                 dead = Reading(other, nursery)
                 dead.start("dead", options=QUICK)
-                await dead.until(lambda: len(dead.seen) > 100)
+                await dead.until(lambda: len(dead.seen) > 100 and {p for _, p, _ in dead.seen} == {0, 1, 2, 3})
                 group.start("one")
                 dies.cancel()
         await group.until(lambda: group.share("one") == {0, 1, 2, 3})

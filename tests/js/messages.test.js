@@ -40,10 +40,12 @@ test("an answer's empty lists belong to who got them", () => {
 });
 
 test("an error is told by its code", () => {
-  const error = fromInfo({ code: "NOT_LEADER", message: "ask r2", unknownOutcome: false, detail: { leader: "r2", epoch: "7", id: "123456789012345678" } });
+  const error = fromInfo({ code: "NOT_LEADER", message: "ask r2", unknownOutcome: false, detail: { leader: "r2", epoch: "7", id: "123456789012345678" }, id: "" });
   assert.ok(error instanceof TidelogError && error.retriable && error.refreshMetadata);
   assert.deepEqual(error.detail, { leader: "r2", epoch: 7, id: "123456789012345678" });
   assert.equal(String(error), "[NOT_LEADER] ask r2");
+  const kept = fromInfo({ code: "NOT_LEADER", message: "ask r2", unknownOutcome: false, detail: {}, id: "g1-692b1c40-1f" });
+  assert.deepEqual([kept.id, String(kept)], ["g1-692b1c40-1f", "[NOT_LEADER] ask r2 (error id g1-692b1c40-1f)"]);
   assert.ok("OFFSET_OUT_OF_RANGE" in CODES);
 });
 

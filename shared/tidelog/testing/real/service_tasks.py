@@ -77,7 +77,7 @@ class ServiceTask:
         try:
             with self._scope:
                 await self._serve(task_status)
-        except* Exception:
+        except Exception:
             if not self._drops_errors:
                 raise
         finally:
