@@ -30,6 +30,8 @@ MAX_BYTES = 100_000
 """Most bytes of the data of an answer, as JSON."""
 MAX_CHARACTERS = 4000
 """Most characters of one text in the data. Longer texts are cut, with a mark that says how long they were."""
+MAX_BINARY = MAX_CHARACTERS * 3 // 4
+"""Most bytes of binary data that are shown: as many as fit into one text in base64."""
 
 
 class DataText(BaseModel, frozen=True):
@@ -44,7 +46,8 @@ class DataText(BaseModel, frozen=True):
 
 
 def data_text(data: bytes | None, most: int) -> DataText | None:
-    """Return the first ``most`` bytes of a key, value or header; None for None."""
+    """Return the first ``most`` bytes of a key, value or header; None for None. Of binary data at most
+    ``MAX_BINARY`` bytes are shown."""
     if data is None:
         return None
     cut = len(data) > most
@@ -53,7 +56,8 @@ def data_text(data: bytes | None, most: int) -> DataText | None:
         text = shown.decode()
     except UnicodeDecodeError as error:
         if not cut or error.start < most - 3 or error.reason != "unexpected end of data":
-            return DataText(base64=base64.b64encode(shown).decode(), bytes=len(data), cut=cut)
+            shown = shown[:MAX_BINARY]
+            return DataText(base64=base64.b64encode(shown).decode(), bytes=len(data), cut=len(data) > len(shown))
         text = shown[: error.start].decode()  # the cut went through a character
     return DataText(text=text, bytes=len(data), cut=cut)
 
@@ -121,6 +125,11 @@ def clean(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [clean(one) for one in value]
     return value
+
+
+def size_of(data: BaseModel) -> int:
+    """Return how many bytes these data take in an answer."""
+    return len(json.dumps(clean(data.model_dump(mode="json")), ensure_ascii=False).encode())
 
 
 def shorten(data: dict[str, Any], left_out: dict[str, int]) -> None:

@@ -73,7 +73,10 @@ class ToolCalls:
                 async with self._limit, self._connect(token) as log:
                     return await tool.call(log, given)
         except trio.TooSlowError:
-            raise CallError("TOO_SLOW", f"no answer within {CALL_S:.0f} s", "Ask for less, or try again.") from None
+            step = "Ask for less, or try again."
+            if tool.writes:
+                step = "It may be done nevertheless: read what is there before you call it again."
+            raise CallError("TOO_SLOW", f"no answer within {CALL_S:.0f} s", step) from None
         except (TidelogError, ExceptionGroup) as error:
             first = _first(error)
             raise error_of(first) if isinstance(first, TidelogError) else first from None

@@ -58,7 +58,10 @@ async def list_groups(log: Log, given: ListGroups) -> Answer:
     rows.sort(key=lambda row: -(row.lag or 0))
     behind = sum(bool(row.lag) for row in rows)
     left_out = {"groups": len(rows) - MOST_GROUPS} if len(rows) > MOST_GROUPS else {}
+    unknown = sum(row.lag is None for row in rows)
     summary = f"{len(rows)} consumer groups; {behind} have records that they have not processed."
+    if unknown:
+        summary += f" The lag of {unknown} is not known: give name_contains, or call 'describe_group' for one."
     return Answer(summary, GroupList(groups=rows[:MOST_GROUPS]), left_out, "Give name_contains.")
 
 

@@ -47,7 +47,7 @@ def application(calls: ToolCalls, version: str, hosts: Sequence[str]) -> Applica
     """Return the ASGI application that answers requests for the tools."""
     security = TransportSecuritySettings(allowed_hosts=list(hosts))
     return bounded(
-        mcp_server(calls, version).streamable_http_app(
+        mcp_server(calls, version, over_http=True).streamable_http_app(
             streamable_http_path=PATH,
             json_response=True,
             stateless_http=True,

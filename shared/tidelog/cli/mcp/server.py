@@ -31,8 +31,9 @@ INSTRUCTIONS = (
 """What clients give to their model about this server."""
 
 
-def mcp_server(calls: ToolCalls, version: str) -> Server[Any]:
-    """Return the server of the protocol that has these tools."""
+def mcp_server(calls: ToolCalls, version: str, *, over_http: bool = False) -> Server[Any]:
+    """Return the server of the protocol that has these tools. ``over_http``: each call has the token of its HTTP
+    request; otherwise all have the identity of the server's own options."""
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -43,7 +44,8 @@ def mcp_server(calls: ToolCalls, version: str) -> Server[Any]:
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         token, refuse = None, _refuse_nothing
-        if context.request is not None:
+        if over_http:  # without a request this fails: a caller never gets the server's identity
+            assert context.request is not None
             token, refuse = bearer_token(context.request.headers.getlist("authorization")), refuse_expressions
         return await calls.call(params.name, params.arguments or {}, token, refuse)
 

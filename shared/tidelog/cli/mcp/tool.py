@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OTHER_STEP = "Call 'doctor', which says what is wrong with the cluster."
 """Next step after an error that has none of its own."""
+TOKEN_STEP = "Over HTTP give a token in the header 'Authorization: Bearer TOKEN'; over stdio start the server with --token-file."
+"""Next step after ``UNAUTHENTICATED``."""
 
 
 class CallError(Exception):
@@ -48,7 +50,8 @@ OWN_CODES = {
 
 def error_of(error: TidelogError) -> CallError:
     """Return an error of the cluster as that of a call."""
-    return CallError(error.code, error.message, NEXT_STEP.get(error.code, OTHER_STEP), {"error": str(error)})
+    step = TOKEN_STEP if error.code == "UNAUTHENTICATED" else NEXT_STEP.get(error.code, OTHER_STEP)
+    return CallError(error.code, error.message, step, {"error": str(error)})
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,14 @@ class Tool:
 
 
 def clock(ms: int) -> str | None:
-    """Return milliseconds since 1970 as a time in ISO 8601; None for a negative number: not known."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds") if ms >= 0 else None
+    """Return milliseconds since 1970 as a time in ISO 8601; None for a negative number: not known. Producers may
+    choose a timestamp that is after the year 9999: it is returned as ``N ms after 1970``."""
+    if ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms after 1970"
 
 
 def moment(text: str, argument: str) -> datetime:

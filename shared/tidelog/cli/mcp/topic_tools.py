@@ -9,7 +9,7 @@ import trio
 from pydantic import BaseModel, Field
 
 from tidelog.cli.explain.sentences import state_in_words
-from tidelog.cli.mcp.answers import DataText, data_text
+from tidelog.cli.mcp.answers import MAX_BYTES, DataText, data_text, size_of
 from tidelog.cli.mcp.tool import Answer, CallError, Tool, clock, moment
 from tidelog.cli.records.internal_records import readable
 from tidelog.cli.records.record_filter import RecordFilter
@@ -29,6 +29,13 @@ READ_S = 20.0
 """Seconds after which a call answers with the records that it has found by then."""
 MOST_VALUE_BYTES = 4000
 """Most bytes of one key or value that an answer shows."""
+MOST_BYTES = MAX_BYTES * 4 // 5
+"""Most bytes of the records of one answer. So it is not shortened afterwards, and ``continue_at`` skips no record."""
+MOST_HEADERS = 20
+"""Most headers of a record that an answer shows."""
+MOST_HEADER_BYTES = 20_000
+"""Most bytes of the headers of one record in an answer, if it shows more than one."""
+MOST_OFFSET = (1 << 63) - 1
 
 
 class ListTopics(BaseModel, extra="forbid"):
@@ -188,13 +195,23 @@ class RecordList(BaseModel):
     topic: str
     records: list[RecordData]
     continue_at: dict[str, int] = Field(
-        description="Partition -> offset that another call for this partition gives as 'start' to go on. Empty: all"
-        " records of the range were read."
+        description="Partition -> offset that another call for this partition gives as 'start' to go on. A partition"
+        " that is not named was not read yet. Empty: all records of the range were read, unless the summary says that"
+        " there may be more."
     )
 
 
 def record_data(record: Record, most: int) -> RecordData:
-    """Return a record for an answer, with at most ``most`` bytes of key, value and each header."""
+    """Return a record for an answer, with at most ``most`` bytes of key, value and each header, and with its first
+    headers."""
+    headers: list[HeaderData] = []
+    size = 0
+    for name, value in record.headers[:MOST_HEADERS]:
+        header = HeaderData(name=name, value=data_text(value, most))
+        size += size_of(header)
+        if headers and size > MOST_HEADER_BYTES:
+            break
+        headers.append(header)
     return RecordData(
         partition=record.partition,
         offset=record.offset,
@@ -202,15 +219,20 @@ def record_data(record: Record, most: int) -> RecordData:
         time=clock(record.timestamp_ms),
         key=data_text(record.key, most),
         value=data_text(record.value, most),
-        headers=[HeaderData(name=name, value=data_text(value, most)) for name, value in record.headers[:20]],
+        headers=headers,
     )
 
 
 def place(text: str, argument: str) -> Any:
-    """Return the place in a topic that an argument names: ``earliest``, ``latest``, an offset, or a time."""
+    """Return the place in a topic that an argument names: ``earliest``, ``latest``, an offset, or a time. Raises
+    ``CallError`` for another text, and for an offset that is too large."""
     if text in ("earliest", "latest"):
         return text
-    return int(text) if text.isascii() and text.isdigit() else moment(text, argument)
+    if not (text.isascii() and text.isdigit()):
+        return moment(text, argument)
+    if len(text) > len(str(MOST_OFFSET)) or int(text) > MOST_OFFSET:
+        raise CallError("BAD_ARGUMENTS", f"{argument} is too large", "Offsets have at most 63 bits.")
+    return int(text)
 
 
 async def read_records(log: Log, given: ReadRecords) -> Answer:
@@ -225,27 +247,37 @@ async def read_records(log: Log, given: ReadRecords) -> Answer:
     how["end"] = place(given.until, "until") if given.until else None if newest else "latest"
     if given.partition is not None:
         how["partitions"] = [given.partition]
-    wanted, size = given.contains.encode(), 0
+    wanted = given.contains.encode()
     found: list[RecordData] = []
     last: dict[str, int] = {}
-    read, more = 0, True
+    read, size, headers, more = 0, 0, 0, True
     with trio.move_on_after(READ_S):
         async with log.consume(given.topic, **how) as records:
             async for record in records:
+                rows = [
+                    record_data(part, given.max_value_bytes) for part in _matching(chosen, readable(record), wanted)
+                ]
+                size += sum(map(size_of, rows))
+                place_now, next_place = record.offset + newest, record.offset + (not newest)
+                if found and (size > MOST_BYTES or len(found) + len(rows) > given.max_records):
+                    last.setdefault(str(record.partition), place_now)
+                    break
                 read += 1
-                last[str(record.partition)] = record.offset if newest else record.offset + 1
-                for part in _matching(chosen, readable(record), wanted):
-                    found.append(record_data(part, given.max_value_bytes))
-                    size += sum(len(data or b"") for data in (part.key, part.value))
-                if len(found) >= given.max_records or read >= MOST_READ or size > 50 * MOST_VALUE_BYTES:
+                last[str(record.partition)] = next_place
+                found += rows
+                headers += sum(len(record.headers) - len(row.headers) for row in rows)
+                if len(found) >= given.max_records or read >= MOST_READ:
                     break
             else:
                 more = False
     order = "newest first" if newest else "oldest first in each partition"
     end_words = "There may be more." if more else "That is all of the range."
-    summary = f"{len(found)} records, {order}, of {read} that were read. {end_words}"
-    data = RecordList(topic=given.topic, records=found[: given.max_records], continue_at=last if more else {})
-    return Answer(summary, data, narrower="Give a smaller max_records or max_value_bytes.")
+    shown = found[: given.max_records]
+    summary = f"{len(shown)} records, {order}, of {read} that were read. {end_words}"
+    missing = {"records": len(found) - len(shown), "headers": headers}  # records: parts of one record by json_path
+    data = RecordList(topic=given.topic, records=shown, continue_at=last if more else {})
+    left_out = {name: count for name, count in missing.items() if count}
+    return Answer(summary, data, left_out, "Give a smaller max_value_bytes, or a narrower json_path.")
 
 
 def _matching(chosen: RecordFilter, record: Record, wanted: bytes) -> Iterator[Record]:

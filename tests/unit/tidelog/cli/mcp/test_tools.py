@@ -3,6 +3,7 @@ answers and the tools."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 from support.fake_gateway import FakeCluster
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.cli.mcp import calls as calls_module
-from tidelog.cli.mcp.answers import MAX_BYTES, MAX_CHARACTERS, clean, data_text, result_of, shorten
+from tidelog.cli.mcp.answers import MAX_BINARY, MAX_BYTES, MAX_CHARACTERS, clean, data_text, result_of, shorten
 from tidelog.cli.mcp.calls import ToolCalls
 from tidelog.cli.mcp.server import TOOLS, bearer_token, mcp_server, refuse_expressions
 from tidelog.cli.mcp.tool import Answer, CallError
@@ -166,6 +167,47 @@ async def test_answers_are_bounded() -> None:
         assert len(records[0]["value"]["text"]) == 4000
 
 
+@pytest.mark.parametrize("order", ["newest_first", "oldest_first"])
+async def test_calls_that_go_on_give_each_record_once_also_if_answers_are_full(order: str) -> None:
+    async with served() as (cluster, client):
+        fill(cluster, [b"%04d" % number + b"\x01" * 1500 for number in range(60)])
+        arguments: dict[str, Any] = {"topic": "orders", "partition": 0, "order": order, "max_records": 200}
+        offsets: list[int] = []
+        answers = 0
+        while True:
+            answer = await client.call_tool("read_records", {**arguments, "max_value_bytes": 4000})
+            assert answer.structured_content is not None and answer.structured_content["left_out"] == {}
+            data = answer.structured_content["untrusted"]
+            answers += 1
+            offsets += [record["offset"] for record in data["records"]]
+            if not data["continue_at"]:
+                break
+            arguments["start"] = str(data["continue_at"]["0"])
+        assert offsets == sorted(range(60), reverse=order == "newest_first")
+        assert answers > 3
+
+
+async def test_headers_and_parts_that_are_not_shown_are_counted() -> None:
+    async with served() as (cluster, client):
+        headers = tuple((f"h{number}", b"\x01" * 4000) for number in range(30))
+        cluster.log("orders", 0).append(encode_batch([NewRecord(b"[1, 2, 3]", b"k", 1, headers)]), 4)
+        answer = await client.call_tool("read_records", {"topic": "orders", "max_value_bytes": 4000})
+        assert answer.structured_content is not None
+        [record] = answer.structured_content["untrusted"]["records"]
+        assert record["headers"][0]["name"] == "h0"
+        assert answer.structured_content["left_out"] == {"headers": 30 - len(record["headers"])}
+        own, data = await called(client, "read_records", topic="orders", json_path="$[*]", max_records=2)
+        assert [record["value"]["text"] for record in data["records"]] == ["1", "2"]
+        assert own.startswith("2 records, ") and "left_out" in own
+
+
+async def test_a_timestamp_after_the_year_9999_is_shown_as_a_number() -> None:
+    async with served() as (cluster, client):
+        cluster.log("orders", 0).append(encode_batch([NewRecord(b"v", b"k", 1 << 60)]), 4)
+        _, data = await called(client, "read_records", topic="orders")
+        assert [record["time"] for record in data["records"]] == [f"{1 << 60} ms after 1970"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -175,6 +217,8 @@ async def test_answers_are_bounded() -> None:
         {"topic": "orders", "order": "sideways"},
         {"topic": "orders", "start": "yesterday"},
         {"topic": "orders", "start": "2999-01-01"},
+        {"topic": "orders", "start": str(1 << 63)},
+        {"topic": "orders", "start": "9" * 5000},
         {"topic": 3},
     ],
 )
@@ -196,9 +240,11 @@ async def test_each_failure_has_a_code_and_a_next_step(monkeypatch: pytest.Monke
         assert own.startswith("UNKNOWN_TOOL: ")
 
     monkeypatch.setattr(calls_module, "CALL_S", 0.0)
-    async with served() as (_, client):
+    async with served(writes=True) as (_, client):
         own, _ = await called(client, "list_topics")
-        assert own.startswith("TOO_SLOW: ")
+        assert own.startswith("TOO_SLOW: ") and "try again" in own
+        own, _ = await called(client, "produce", topic="orders", records=[{"value": "v"}])
+        assert own.startswith("TOO_SLOW: ") and "It may be done nevertheless" in own
 
 
 async def test_records_are_sent_and_a_topic_is_made() -> None:
@@ -252,6 +298,9 @@ def test_texts_are_escaped_and_cut() -> None:
     assert found is not None and (found.text, found.cut, found.bytes) == ("", True, 3)
     found = data_text(b"\xffabc", 2)
     assert found is not None and (found.base64, found.cut) == ("/2E=", True)
+    found = data_text(b"\xff" * 4000, 4000)
+    assert found is not None and found.base64 is not None and clean(found.base64) == found.base64
+    assert base64.b64decode(found.base64) == b"\xff" * MAX_BINARY and (found.cut, found.bytes) == (True, 4000)
 
 
 def test_a_caller_over_http_has_one_bearer_token_or_none() -> None:
@@ -275,3 +324,18 @@ def test_an_error_of_the_cluster_keeps_its_code() -> None:
     error = error_of(refuse("FORBIDDEN", "mallory may not"))
     assert (error.code, error.meaning) == ("FORBIDDEN", "not allowed to this kind of peer, or to this principal")
     assert "mallory" not in error.next_step
+
+
+def test_a_missing_token_is_named_as_callers_give_it() -> None:
+    from tidelog.cli.mcp.tool import error_of
+
+    assert "Authorization: Bearer TOKEN" in error_of(refuse("UNAUTHENTICATED", "no token")).next_step
+
+
+async def test_over_http_a_call_without_its_request_does_not_get_the_servers_identity() -> None:
+    def connect(token: str | None) -> AbstractAsyncContextManager[Log]:
+        raise AssertionError("connected")
+
+    async with Client(mcp_server(ToolCalls(TOOLS, connect, False), "1", over_http=True)) as client:
+        with pytest.raises(MCPError):
+            await client.call_tool("list_topics", {})
