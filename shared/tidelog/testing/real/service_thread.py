@@ -45,7 +45,8 @@ class ServiceThread(Generic[T]):
         finally:
             self._ready.set()
             for call in list(self._calls):
-                call.set_exception(_Ended())
+                if not call.done():  # its thread may not have taken its result yet
+                    call.set_exception(_Ended())
 
     async def _main(self) -> None:
         async with self._enter() as self.value, trio.open_nursery() as self._nursery:
@@ -70,7 +71,7 @@ class ServiceThread(Generic[T]):
             self._calls.discard(call)
 
     def _begin(self, call: Future[R], function: Callable[..., Awaitable[R]], args: Sequence[object]) -> None:
-        """Start the task of a call."""
+        """Start the task of a call. The call fails if the services are ending, so that no task can be started."""
 
         async def perform() -> None:
             try:
@@ -78,7 +79,10 @@ class ServiceThread(Generic[T]):
             except Exception as error:
                 call.set_exception(error)
 
-        self._nursery.start_soon(perform)
+        try:
+            self._nursery.start_soon(perform)
+        except RuntimeError:  # the nursery is closed; an error here would replace that of the services
+            call.set_exception(_Ended())
 
     def close(self) -> None:
         """Leave the context manager, and wait until the thread has ended. Raises the error with which the services

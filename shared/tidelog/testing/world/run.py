@@ -229,8 +229,8 @@ class WorldRun:
         return await self._read()
 
     async def _load(self, processes: Processes, strikes: Strikes, began: float) -> None:
-        """Wait until the programs have returned and no timed fault is left, or the time of the load is over; then
-        until no process is dead or stands still."""
+        """Wait until the programs have returned and are quiet, or the time of the load is over; then until no process
+        is dead or stands still. Faults whose time or moment has not come by then do not strike."""
         limit = began + LOAD_S
         while self._clock.now < limit and not (processes.finished and self._is_quiet(QUIET_S)):  # noqa: ASYNC110
             await trio.sleep(PAUSE_S)

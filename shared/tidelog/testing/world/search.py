@@ -174,8 +174,8 @@ def _collect(reader: Connection, pid: int, attempt: Attempt, late: bool) -> Resu
     else:
         try:
             result = pickle.loads(reader.recv_bytes())
-        except EOFError:
-            late = False
+        except (EOFError, OSError):  # it ended before it had sent all
+            pass
     _end(reader, pid)
     return result
 

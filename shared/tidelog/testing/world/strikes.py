@@ -57,8 +57,6 @@ class Strikes:
         self._nursery = nursery
         self._slow: dict[str, tuple[float, float]] = {}
         self._waiting: dict[tuple[str, str, int], list[WorldFault]] = defaultdict(list)
-        self.last_at = 0.0
-        """When the last timed fault strikes, in virtual seconds of the run."""
 
     def begin(self) -> None:
         """Let the times of the faults count from now."""
@@ -67,7 +65,6 @@ class Strikes:
             if fault.moment:
                 self._waiting[fault.program, fault.moment, fault.number].append(fault)
             else:
-                self.last_at = max(self.last_at, now + fault.at)
                 self._wires.clock.call_at(now + fault.at, partial(self._strike, fault))
 
     def on_moment(self, program: str, moment: str, number: int) -> None:
@@ -151,7 +148,9 @@ class Strikes:
         return name if process is None else process.node
 
     async def _move_leader(self, server: str) -> None:
-        """Ask for another leader of a random partition."""
+        """Ask for another leader of a random partition. Does nothing in a world without topics."""
+        if not self._topics:
+            return
         topic = self._rng.choice(sorted(self._topics))
         partition = self._rng.randrange(self._topics[topic])
 

@@ -183,6 +183,17 @@ def test_a_program_that_stands_still_wakes_when_its_timers_have_passed() -> None
     assert 65.0 <= woke[0] < 66.0
 
 
+def test_a_world_without_topics_takes_every_kind_of_fault() -> None:
+    async def sleeps(address: str) -> None:
+        await sleep(10.0)
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("move_leader", "r1", at=5.0)])
+    world.program(sleeps)
+    world.run()
+    assert any("FAULT" in line for line in world.trace)
+
+
 def test_a_member_that_lost_its_partition_cannot_commit_what_it_made_of_it() -> None:
     """The transaction of a member that stood still for longer than its session must not commit without positions."""
     calm = run_here(lambda world: declare(world, bill_once, *ALL), Attempt(0, Calm(), ()))
