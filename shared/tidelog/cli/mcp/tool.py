@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 OTHER_STEP = "Call 'doctor', which says what is wrong with the cluster."
 """Next step after an error that has none of its own."""
-TOKEN_STEP = "Over HTTP give a token in the header 'Authorization: Bearer TOKEN'; over stdio start the server with --token-file."
+TOKEN_STEP = (
+    "Over HTTP give a token in the header 'Authorization: Bearer TOKEN';"
+    " over stdin and stdout start the server with --token-file."
+)
 """Next step after ``UNAUTHENTICATED``."""
 
 

@@ -15,6 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from multiprocessing.connection import Connection, Pipe, wait
@@ -172,10 +173,8 @@ def _collect(reader: Connection, pid: int, attempt: Attempt, late: bool) -> Resu
     if late:
         result = Result(attempt, "Endless", f"the run takes longer than {RUN_LIMIT_S:g} s: does a program spin?")
     else:
-        try:
+        with suppress(EOFError, OSError):  # it ended before it had sent all
             result = pickle.loads(reader.recv_bytes())
-        except (EOFError, OSError):  # it ended before it had sent all
-            pass
     _end(reader, pid)
     return result
 
