@@ -38,13 +38,28 @@ class Explanation:
 
 
 def moment(ms: int) -> str:
-    """Return a time in milliseconds since 1970 as local date and time of day, with milliseconds."""
-    return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    """Return a time in milliseconds since 1970 as local date and time of day, with milliseconds. A producer may set
+    any timestamp; a time after the year 9999, such as one in microseconds, is returned as its number."""
+    try:
+        return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms since 1970, which is after the year 9999"
 
 
 def iso(ms: int) -> str | None:
-    """Return a time in milliseconds since 1970 as ISO 8601 text in UTC; None for a time that is not known (-1)."""
-    return None if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return a time in milliseconds since 1970 as ISO 8601 text in UTC; None for a time that is not known (-1), or
+    after the year 9999."""
+    at = as_datetime(ms)
+    return None if at is None else at.isoformat(timespec="milliseconds")
+
+
+def as_datetime(ms: int) -> datetime | None:
+    """Return a time in milliseconds since 1970 as a moment in UTC; None for a time that is not known (-1), or after
+    the year 9999."""
+    try:
+        return None if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def span(ms: float) -> str:

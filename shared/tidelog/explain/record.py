@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.explain.explanation import Explanation, iso, listed, moment, shortened
+from tidelog.explain.explanation import Explanation, as_datetime, iso, listed, moment, shortened
 from tidelog.explain.inquiry import Asked, Inquiry, describe_partition
 from tidelog.types import Position
 
@@ -237,7 +236,13 @@ async def _leadership(
         return found
     from tidelog.timeline.query import TimelineReader, partition_at, topic_at
 
-    past = await TimelineReader(log).moment(datetime.fromtimestamp(timestamp_ms / 1000, UTC))
+    at = as_datetime(timestamp_ms)
+    if at is None:
+        raise refuse(
+            "UNKNOWN_TOPIC",
+            f"the controllers do not have leader epoch {epoch}, and the record's timestamp is no date",
+        )
+    past = await TimelineReader(log).moment(at)
     state = partition_at(topic_at(past, topic.name), partition)
     if state["leader_epoch"] != epoch or not state["leader"]:
         text = f"neither the controllers nor the timeline at {moment(timestamp_ms)} has leader epoch {epoch}"
@@ -292,8 +297,12 @@ def _no_record(evidence: RecordEvidence) -> tuple[tuple[str, ...], tuple[str, ..
             return (f"{place} has no record at {offset}: the offset is that of {kind}.",), gap
         left = f"{batch.records} of {batch.header.record_count} offsets of its batch have a record"
         return (f"{place} has no record at {offset}: compaction removed it; {left}.",), gap
-    held = [node for node, copy in evidence.copies.items() if copy.log_end > offset]
     end = evidence.end.offset if evidence.end is not None else -1
+    if offset < end:
+        if batch is not None:
+            return (f"{place} has no record at {offset}, although its high watermark is {end}.",), gap
+        return (f"{place}@{offset} is committed, since the high watermark is {end}, and could not be read.",), ()
+    held = [node for node, copy in evidence.copies.items() if copy.log_end > offset]
     if held and end >= 0:
         lacking = [
             node for node in evidence.partition.isr if (c := evidence.copies.get(node)) and c.durable <= offset

@@ -133,6 +133,16 @@ def test_offsets_without_a_record() -> None:
     thinned = Batch(header(SPARSE_FLAG), -1, 4)
     assert "compaction removed it; 4 of 10 offsets of its batch have a record" in first(batch=thinned)
     assert first(batch=None, end=None, copies={}) == "orders/0@103 could not be read."
+    assert first(batch=Batch()) == "orders/0 has no record at 103, although its high watermark is 200."
+    unread = "orders/0@103 is committed, since the high watermark is 200, and could not be read."
+    assert first(batch=None) == unread, "the client may have no right to read"
+
+
+def test_a_timestamp_in_microseconds_is_shown_as_its_number() -> None:
+    late = header()._replace(first_timestamp=T0 * 1000, max_timestamp=T0 * 1000)
+    found = told(replace(EVIDENCE, batch=Batch(late, 3, 10, T0 * 1000, None, 20)))
+    assert f"Its timestamp is {T0 * 1000} ms since 1970, which is after the year 9999" in " ".join(found.sentences)
+    assert found.facts["batch"]["timestamp"] is None
 
 
 IN_TRANSACTION = replace(EVIDENCE, batch=Batch(header(TRANSACTIONAL_FLAG), 3, 10, T0, b"", 1))
