@@ -6,6 +6,7 @@ to another one, that gateway is asked.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ def _steps(one: Refusal) -> tuple[str, ...]:
     place = f"{facts['topic']}/{facts['partition']}" if {"topic", "partition"} <= facts.keys() else "TOPIC/PARTITION"
     match one.code:
         case "FORBIDDEN" if "operation" in detail:
-            right = f"{detail.get('principal')} {detail['operation']} {detail.get('resource')}"
+            right = shlex.join((detail.get("principal", ""), detail["operation"], detail.get("resource", "")))
             return (f"'tidelog acls add {right}' allows it, if nothing denies it.",)
         case "QUOTA_EXCEEDED":
             return ("'tidelog quotas list' shows the quotas; 'tidelog quotas set' raises one.",)

@@ -88,3 +88,8 @@ def test_an_id_that_nobody_keeps() -> None:
     )
     down = explain_refusal(RefusalEvidence("g2-692b1c40-1f", "g2", trouble="[UNREACHABLE] gone"))
     assert down.unknown == ("Gateway g2 could not be asked: [UNREACHABLE] gone",)
+
+
+def test_a_shell_does_not_take_a_name_in_the_next_step_for_a_command() -> None:
+    found = told("FORBIDDEN", {"principal": "a;reboot", "operation": "write", "resource": "topic:orders"})
+    assert found.next_steps == ("'tidelog acls add 'a;reboot' write topic:orders' allows it, if nothing denies it.",)
