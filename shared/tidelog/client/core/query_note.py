@@ -33,5 +33,5 @@ class QueryNote:
         try:
             found = json.loads(metadata)[FIELD]
             return cls(str(found["host"]), float(found["every_s"]))
-        except (ValueError, KeyError, TypeError):  # metadata of another program, or none
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # not a note: any program's text
             return None

@@ -12,7 +12,13 @@ def test_a_note_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", ["", "by hand", "{}", "[1]", "7", '{"streaming_query": 3}', '{"streaming_query": {"host": "a"}}']
+    "metadata",
+    [
+        *("", "by hand", "{}", "[1]", "7", '{"streaming_query": 3}', '{"streaming_query": {"host": "a"}}'),
+        "[" * 4096,
+        f'{{"streaming_query": {{"host": "a", "every_s": {"9" * 400}}}}}',
+    ],
+    ids=lambda text: text[:40],
 )
 def test_metadata_of_other_programs_has_no_note(metadata: str) -> None:
     assert QueryNote.from_metadata(metadata) is None
