@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from math import inf
 
 from tidelog.errors import TidelogError, refuse
@@ -44,6 +45,7 @@ from tidelog.wire.messages import (
     LeaveGroup,
     ListGroups,
     ListGroupsAnswer,
+    MemberWork,
     Message,
     TopicShare,
     WriteMarker,
@@ -326,7 +328,7 @@ class GroupCoordinator:
         if asked.generation > member.generation:
             raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
         self._extend_session(group, member, now)
-        member.heard_at, member.work = now, asked.work
+        member.heard_at, member.work = now, _work_of(member, asked.work, self._topics)
         if asked.generation == member.generation and member.leaving:
             owned = {TopicPartition(share.topic_id, number) for share in asked.owned for number in share.partitions}
             group.release(member, owned, now)
@@ -486,6 +488,15 @@ def _shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[To
         TopicShare(topic_id, numbers, topics.by_id[topic_id].name if topic_id in topics.by_id else "")
         for topic_id, numbers in shares_of(partitions).items()
     )
+
+
+def _work_of(member: Member, work: MemberWork | None, topics: Topics) -> MemberWork | None:
+    """Return what a member reports of its application, as it is kept: of the paused partitions those that the member
+    has. So a report takes no more memory than the member's share."""
+    if work is None or not work.paused:
+        return work
+    paused = {TopicPartition(share.topic_id, number) for share in work.paused for number in share.partitions}
+    return replace(work, paused=_shares_of(paused & (member.assigned | member.leaving), topics))
 
 
 def _position_of(partition: TopicPartition, offset: OffsetRecord) -> GroupPosition:

@@ -202,11 +202,20 @@ def test_a_member_is_described_with_its_last_heartbeat_and_what_its_application_
     desk.join("a")
     (before,) = desk.describe().members
     assert (before.heard_ms, before.leaving_ms, before.work) == (-1, -1, None)
-    work = MemberWork(1500, ORDERS, 0, 7)
-    owned = (TopicShare(ORDERS, (0, 1, 2, 3)),)
+    work = MemberWork(1500, ORDERS.topic_id, 0, 7)
+    owned = (TopicShare(ORDERS.topic_id, (0, 1, 2, 3)),)
     desk.ask(GroupHeartbeat("g", "a", desk.told["a"][0], owned, work=work))
     desk.now += 2.0
     desk.join("b")
     desk.now += 1.0
     first, _ = desk.describe().members
     assert (first.heard_ms, first.leaving_ms, first.work) == (3000, 1000, work)
+
+
+def test_of_the_partitions_that_a_member_says_are_paused_those_that_it_has_are_kept() -> None:
+    desk = Desk()
+    desk.join("a")
+    said = (TopicShare(ORDERS.topic_id, tuple(range(2, 5000)), "x"), TopicShare("other", (0,)))
+    desk.ask(GroupHeartbeat("g", "a", desk.told["a"][0], work=MemberWork(0, paused=said)))
+    (member,) = desk.describe().members
+    assert member.work == MemberWork(0, paused=(TopicShare(ORDERS.topic_id, (2, 3), "orders"),))
