@@ -83,6 +83,8 @@ def _run(name: str) -> Mapping[str, Any]:
 
 
 def _sentence(text: str) -> str:
-    """Return a text of the doctor as a sentence for a cell of a table, without marks of Markdown."""
+    """Return a text of the doctor as a sentence for a cell of a table, without marks of Markdown. It begins with a
+    capital letter unless its first word is the name of a server or a partition."""
     plain = text.translate({ord(mark): f"\\{mark}" for mark in "*_<>"})
-    return f"{plain[:1].upper()}{plain[1:].rstrip('.')}."
+    first = plain[:1].upper() if plain.partition(" ")[0].strip(":,").isalpha() else plain[:1]
+    return f"{first}{plain[1:].rstrip('.')}."
