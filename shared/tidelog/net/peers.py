@@ -46,7 +46,8 @@ class _Peer:
     trouble: str = ""
     """Text of the error with which the last attempt failed; "" once the link is open."""
     failing_since: float | None = None
-    """When the first attempt failed since the link was open last; None: no attempt has failed since."""
+    """When the first attempt failed since the link was open last, or since a pause of more than ``TRYING_S``; None: no
+    attempt has failed since the link was open."""
     failed_at: float = 0.0
     """When the last attempt failed."""
     gone: bool = False
@@ -227,9 +228,10 @@ class Peers:
             if not peer.gone and peer.trouble != str(error):
                 peer.trouble = str(error)
                 self._on_trouble(peer.node, error)
-        peer.failed_at = trio.current_time()
-        if peer.failing_since is None:
-            peer.failing_since = peer.failed_at
+        now = trio.current_time()
+        if peer.failing_since is None or now - peer.failed_at > TRYING_S:
+            peer.failing_since = now
+        peer.failed_at = now
         self._end(peer)
         return False
 

@@ -247,6 +247,8 @@ async def test_a_node_that_nobody_tries_to_reach_any_more_is_not_unreachable(aut
         assert list(one.unreachable_s()) == ["r1"]
         autojump_clock.jump(TRYING_S)
         assert one.unreachable_s() == {}
+        assert isinstance(await ask(one, "r1"), Unreachable)
+        assert one.unreachable_s()["r1"] < TRYING_S, "what failed before the pause does not count"
 
 
 async def test_a_node_that_moved_is_down_before_it_is_up_again() -> None:
