@@ -11,6 +11,7 @@ from tidelog.client.log import Log
 from tidelog.explain.questions import answer_question, parse_question
 
 from cluster.harness import Cluster
+from cluster.operating import wait
 
 
 async def why(log: Log, *words: str) -> Any:
@@ -23,3 +24,19 @@ async def why_by_command(cluster: Cluster, *words: str) -> Any:
     command = [sys.executable, "-m", "tidelog.cli", "why", *words, "-o", "json", "--gateway", cluster.gateway]
     done = await trio.run_process(command, capture_stdout=True)
     return json.loads(done.stdout)
+
+
+async def why_until(log: Log, expected: str, *words: str) -> str:
+    """Ask a question until its answer has the ``expected`` words, and return all its sentences as one text. Fails
+    after a minute, with the last answer."""
+    texts = [""]
+
+    async def is_said() -> bool:
+        texts.append(" ".join((await why(log, *words))["sentences"]))
+        return expected in texts[-1]
+
+    try:
+        await wait(is_said)
+    except trio.TooSlowError:
+        raise AssertionError(f"{expected!r} is not in {texts[-1]!r}") from None
+    return texts[-1]

@@ -15,7 +15,7 @@ from tidelog.wire.messages import Produce, ProducePart
 from unit.tidelog.client.test_unreadable_batches import garbage
 
 from cluster.harness import Cluster, connected, running
-from cluster.questions.answers import why, why_by_command
+from cluster.questions.answers import why_by_command, why_until
 
 
 @asynccontextmanager
@@ -31,11 +31,7 @@ async def filled(folder: Path, **config: str) -> AsyncIterator[tuple[Cluster, Lo
 
 async def until(log: Log, words: str, group: str = "billing") -> str:
     """Ask why the group lags until the answer has these words, and return it."""
-    text = ""
-    with trio.move_on_after(60):
-        while words not in text:
-            text = " ".join((await why(log, "group", group))["sentences"])
-    assert words in text
+    text: str = await why_until(log, words, "group", group)
     return text
 
 

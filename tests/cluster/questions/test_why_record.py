@@ -6,10 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import tidelog
-import trio
 
 from cluster.harness import running
-from cluster.questions.answers import why, why_by_command
+from cluster.questions.answers import why, why_by_command, why_until
 
 
 async def test_a_plain_record_a_group_and_a_former_leader(tmp_path: Path) -> None:
@@ -60,9 +59,7 @@ async def test_transactions_that_are_open_committed_and_aborted(tmp_path: Path) 
                 raise KeyError
         except KeyError:
             pass
-        with trio.fail_after(60):
-            while "Its transaction was aborted" not in " ".join((await why(log, "orders/0@2"))["sentences"]):
-                await trio.lowlevel.checkpoint()
+        await why_until(log, "Its transaction was aborted", "orders/0@2")
         dropped = await why(log, "orders/0@2")
         assert "Readers of committed records do not get the record." in dropped["sentences"]
         marker = await why(log, "orders/0@3")

@@ -13,6 +13,7 @@ from tidelog.explain.questions import answer_question, parse_question
 from tidelog.wire.messages import Subscribe
 
 from cluster.harness import connected, running
+from cluster.operating import until, wait
 from cluster.questions.answers import why, why_by_command
 
 
@@ -28,12 +29,8 @@ async def test_a_request_and_an_ack(tmp_path: Path) -> None:
         await log.topics.create("orders", replication_factor=3, config={"min_insync_replicas": 3})
         partition = (await log.topics.describe("orders")).partitions[0]
         await cluster.stop(next(node for node in partition.replicas if node != partition.leader))
-        with trio.fail_after(60):
-            while True:
-                topic = await log.topics.describe("orders")
-                if len(topic.partitions[0].isr) < 3:
-                    break
-                await trio.lowlevel.checkpoint()
+        await until(log, "orders", lambda found: len(found.isr) < 3)
+        topic = await log.topics.describe("orders")
         async with connected(cluster) as client:
             await client.init()
             error = (await client.wait_ack(client.send(topic.topic_id, b"value", timeout_ms=500))).error
@@ -53,9 +50,11 @@ async def test_the_gateway_that_the_id_names_is_asked(tmp_path: Path) -> None:
             id = refused.value.id
             assert id.startswith("g2-")
             assert (await why(here, id))["sentences"][0].startswith(f"No refusal {id} is kept that you may see")
-            with trio.fail_after(60):
-                while "g2" not in {gateway.node for gateway in await here.cluster.gateways()}:
-                    await trio.lowlevel.checkpoint()
+
+            async def is_known() -> bool:
+                return "g2" in {gateway.node for gateway in await here.cluster.gateways()}
+
+            await wait(is_known)
             found = await answer_question(here, parse_question([id]), tidelog.connect)
             assert found.facts["code"] == "UNKNOWN_GROUP"
 
