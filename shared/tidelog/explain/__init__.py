@@ -5,6 +5,7 @@ Each question is a function ``why_...`` that takes a connected ``Log`` and retur
 
 ==================  ====================================================================================
 ``record.py``       who sent a record, when, where it is durable, whether it is committed, who has read it
+``gap.py``          why readers get no record from an offset on
 ``group.py``        why a consumer group lags: which member and partition, and what it waits for
 ``refusal.py``      which facts decided that a request was refused
 ==================  ====================================================================================

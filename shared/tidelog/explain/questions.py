@@ -20,6 +20,7 @@ _ERROR = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]{8}-[0-9a-f]+", re.ASCII)
 FORMS = """a question is one of
   TOPIC/PARTITION              a partition: how it came to its present state
   TOPIC/PARTITION@OFFSET       a record
+  gap TOPIC/PARTITION@OFFSET   why readers get no record from an offset on
   group GROUP                  the lag of a consumer group
   ERROR-ID                     a refusal, by the id that the error shows"""
 """The forms of questions, for the error about a text that is none."""
@@ -43,6 +44,15 @@ class RecordQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class GapQuestion:
+    """Why readers get no record at an offset and the ones behind it."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupQuestion:
     """Why a consumer group lags."""
 
@@ -56,7 +66,7 @@ class RefusalQuestion:
     error_id: str
 
 
-Question = PartitionQuestion | RecordQuestion | GroupQuestion | RefusalQuestion
+Question = PartitionQuestion | RecordQuestion | GapQuestion | GroupQuestion | RefusalQuestion
 
 
 def parse_question(words: Sequence[str]) -> Question:
@@ -69,6 +79,8 @@ def parse_question(words: Sequence[str]) -> Question:
             return PartitionQuestion(found["topic"], int(found["partition"]))
         case [text] if _ERROR.fullmatch(text):
             return RefusalQuestion(text)
+        case ["gap", text] if found := _RECORD.fullmatch(text):
+            return GapQuestion(found["topic"], int(found["partition"]), int(found["offset"]))
         case ["group", group]:
             return GroupQuestion(group)
     raise ConfigError(f"{' '.join(words)!r} is no question: {FORMS}")
@@ -83,6 +95,10 @@ async def answer_question(log: Log, question: Question, connect: Connect | None 
             from tidelog.explain.record import why_record
 
             return await why_record(log, topic, partition, offset)
+        case GapQuestion(topic, partition, offset):
+            from tidelog.explain.gap import why_gap
+
+            return await why_gap(log, topic, partition, offset)
         case GroupQuestion(group):
             from tidelog.explain.group import why_group
 

@@ -31,6 +31,7 @@ def why(question: tuple[str, ...], at: datetime | None, output: str, gateways: t
                                               every loss and refusal, oldest first, with cause and evidence
     tidelog why orders/0 --at -2h             the same up to a moment, from the timeline of the cluster
     tidelog why orders/0@1234                 a record: who sent it, when, where it is durable, who has read it
+    tidelog why gap orders/0@7                a gap: why readers get no record from offset 7 on
     tidelog why group billing                 a lag: which member and partition, since when, what it waits for
     tidelog why g1-692b1c40-1f                a refusal, by the id that the error shows: the facts that decided
     """

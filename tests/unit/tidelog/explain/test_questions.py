@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 from tidelog.errors import ConfigError
-from tidelog.explain.questions import PartitionQuestion, Question, RecordQuestion, parse_question
+from tidelog.explain.questions import (
+    GapQuestion,
+    GroupQuestion,
+    PartitionQuestion,
+    Question,
+    RecordQuestion,
+    parse_question,
+)
 
 
 @pytest.mark.parametrize(
     ("words", "question"),
     [
         ("orders/0", PartitionQuestion("orders", 0)),
+        ("gap orders/0@7", GapQuestion("orders", 0, 7)),
+        ("group billing", GroupQuestion("billing")),
         ("orders/0@1234", RecordQuestion("orders", 0, 1234)),
     ],
 )
@@ -18,7 +27,10 @@ def test_words_that_are_a_question(words: str, question: Question) -> None:
     assert parse_question(words.split()) == question
 
 
-@pytest.mark.parametrize("words", ["orders", "orders/x", "orders/0@", "orders/0@-1", "orders/0 orders/1", "/0", ""])
+@pytest.mark.parametrize(
+    "words",
+    ["orders", "orders/x", "orders/0@", "orders/0@-1", "orders/0 orders/1", "/0", "", "gap orders/0", "group"],
+)
 def test_words_that_are_none(words: str) -> None:
     with pytest.raises(ConfigError, match="TOPIC/PARTITION@OFFSET"):
         parse_question(words.split())
