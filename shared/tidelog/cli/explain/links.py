@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.cli.explain.samples import samples
+from tidelog.explain.samples import samples
 
 _UNREACHABLE = {
     "tidelog_replica_peer_unreachable_seconds": "peer",

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
-from tidelog.cli.explain.samples import total
 from tidelog.cli.explain.sentences import (
     awaited_in_words,
     change_in_words,
@@ -17,6 +16,7 @@ from tidelog.cli.explain.sentences import (
     refuses_all,
     state_in_words,
 )
+from tidelog.explain.samples import total
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
 OWN_REPLICAS = 3

@@ -66,7 +66,7 @@ class ClusterSnapshot:
     kept: tuple[KeptForGroup, ...] = ()
     """What logs keep only because retention waits, as their leaders report."""
     pages: Mapping[str, str] = field(default_factory=dict)
-    """The metrics of each process that answered, as text, by its name: for ``cli/explain/samples.py``."""
+    """The metrics of each process that answered, as text, by its name: for ``explain/samples.py``."""
     now_ms: int = 0
     """Time of the snapshot by the clock of the active controller, which the times in ``histories`` are of, in
     milliseconds; 0: not known."""

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from tidelog.cli.explain.findings.finding import WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
-from tidelog.cli.explain.samples import total
+from tidelog.explain.samples import total
 from tidelog.wire.messages import HistoryEntry
 
 WINDOW_MS = 120_000

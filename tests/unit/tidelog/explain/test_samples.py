@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.cli.explain.samples import samples, total
+from tidelog.explain.samples import samples, total
 
 PAGE = """# TYPE refused counter
 refused{code="A",op="produce"} 3
