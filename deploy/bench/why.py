@@ -5,7 +5,7 @@
 A cluster of real processes: one controller, three replica servers, one gateway. Every partition has a few records,
 and every group a position in every partition, one record behind the end in the last topic. Each question is asked
 ``--rounds`` times by the function behind the command on a connected client, and as often by the command in a process
-of its own. The table has the median and the worst time of both.
+of its own. The table has the median and the worst time of both. ``slow`` waits for a second between two looks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.harness.processes import end_with_sigterm, require_linux
 CONSOLE = Console(highlight=False, soft_wrap=True)
 RECORDS = 3
 """Records of each partition."""
-QUESTIONS = ("t0/0@1", "group g0")
+QUESTIONS = ("t0/0@1", "group g0", "gap t0/0@3", "duplicate t0/0@0 t0/0@1", "slow t0")
 """The questions, besides that about a refusal, whose id comes from the cluster."""
 
 

@@ -6,7 +6,9 @@ Each question is a function ``why_...`` that takes a connected ``Log`` and retur
 ==================  ====================================================================================
 ``record.py``       who sent a record, when, where it is durable, whether it is committed, who has read it
 ``gap.py``          why readers get no record from an offset on
+``duplicate.py``    whether two records are duplicates, and how that came about
 ``group.py``        why a consumer group lags: which member and partition, and what it waits for
+``slow.py``         which station takes the time of an ack
 ``refusal.py``      which facts decided that a request was refused
 ==================  ====================================================================================
 

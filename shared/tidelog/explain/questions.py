@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from tidelog.explain.refusal import Connect
 
 _PARTITION = re.compile(r"(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,9})", re.ASCII)
+_TOPIC = re.compile(r"[^/@\s]+", re.ASCII)
 _RECORD = re.compile(rf"{_PARTITION.pattern}@(?P<offset>[0-9]{{1,18}})", re.ASCII)
 _ERROR = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]{8}-[0-9a-f]+", re.ASCII)
 FORMS = """a question is one of
   TOPIC/PARTITION              a partition: how it came to its present state
   TOPIC/PARTITION@OFFSET       a record
   gap TOPIC/PARTITION@OFFSET   why readers get no record from an offset on
+  duplicate RECORD RECORD      whether a record is a duplicate of another (TOPIC/PARTITION@OFFSET)
   group GROUP                  the lag of a consumer group
+  slow TOPIC[/PARTITION]       which station takes the time of an ack
   ERROR-ID                     a refusal, by the id that the error shows"""
 """The forms of questions, for the error about a text that is none."""
 
@@ -53,6 +56,22 @@ class GapQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class DuplicateQuestion:
+    """Whether two records are duplicates, and how that came about."""
+
+    first: RecordQuestion
+    second: RecordQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class SlowQuestion:
+    """Which station takes the time of the acks of a topic, or of one of its partitions (None: of all)."""
+
+    topic: str
+    partition: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupQuestion:
     """Why a consumer group lags."""
 
@@ -66,7 +85,15 @@ class RefusalQuestion:
     error_id: str
 
 
-Question = PartitionQuestion | RecordQuestion | GapQuestion | GroupQuestion | RefusalQuestion
+Question = (
+    PartitionQuestion
+    | RecordQuestion
+    | GapQuestion
+    | DuplicateQuestion
+    | GroupQuestion
+    | SlowQuestion
+    | RefusalQuestion
+)
 
 
 def parse_question(words: Sequence[str]) -> Question:
@@ -81,6 +108,13 @@ def parse_question(words: Sequence[str]) -> Question:
             return RefusalQuestion(text)
         case ["gap", text] if found := _RECORD.fullmatch(text):
             return GapQuestion(found["topic"], int(found["partition"]), int(found["offset"]))
+        case ["duplicate", one, other] if (a := _RECORD.fullmatch(one)) and (b := _RECORD.fullmatch(other)):
+            records = [RecordQuestion(at["topic"], int(at["partition"]), int(at["offset"])) for at in (a, b)]
+            return DuplicateQuestion(*records)
+        case ["slow", text] if found := _PARTITION.fullmatch(text):
+            return SlowQuestion(found["topic"], int(found["partition"]))
+        case ["slow", topic] if _TOPIC.fullmatch(topic):
+            return SlowQuestion(topic, None)
         case ["group", group]:
             return GroupQuestion(group)
     raise ConfigError(f"{' '.join(words)!r} is no question: {FORMS}")
@@ -99,6 +133,15 @@ async def answer_question(log: Log, question: Question, connect: Connect | None 
             from tidelog.explain.gap import why_gap
 
             return await why_gap(log, topic, partition, offset)
+        case DuplicateQuestion(first, second):
+            from tidelog.explain.duplicate import why_duplicate
+
+            places = [(one.topic, one.partition, one.offset) for one in (first, second)]
+            return await why_duplicate(log, *places)
+        case SlowQuestion(topic, number):
+            from tidelog.explain.slow import why_slow
+
+            return await why_slow(log, topic, number)
         case GroupQuestion(group):
             from tidelog.explain.group import why_group
 

@@ -32,6 +32,9 @@ def why(question: tuple[str, ...], at: datetime | None, output: str, gateways: t
     tidelog why orders/0 --at -2h             the same up to a moment, from the timeline of the cluster
     tidelog why orders/0@1234                 a record: who sent it, when, where it is durable, who has read it
     tidelog why gap orders/0@7                a gap: why readers get no record from offset 7 on
+    tidelog why duplicate orders/0@7 orders/0@9
+                                              two records: whether they are duplicates, and how that came about
+    tidelog why slow orders                   slow acks, also of a partition (orders/0): which station takes the time
     tidelog why group billing                 a lag: which member and partition, since when, what it waits for
     tidelog why g1-692b1c40-1f                a refusal, by the id that the error shows: the facts that decided
     """

@@ -1,0 +1,389 @@
+"""Why the ack of a record takes long: which station of its way takes the time.
+
+An ack passes these stations: the gateway, which takes a batch and passes it on; the leader, which appends it; the
+leader's disk and the followers, whose fetches bring them the batch; and the followers' disks. Each keeps a histogram
+of its times (``docs/metrics.md``). Two looks at them a moment apart give the times of the batches in between; if no
+batch was acked meanwhile, the times since the start of each process are taken. The histograms are those of whole
+processes, not of one topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from tidelog.errors import refuse
+from tidelog.explain.explanation import Explanation, counted, listed, span
+from tidelog.explain.inquiry import Inquiry, describe_partition
+from tidelog.explain.samples import samples, total
+
+if TYPE_CHECKING:
+    from tidelog.client.log import Log
+    from tidelog.wire.messages import TopicInfo
+
+INTERVAL_S = 1.0
+"""Time in seconds between the two looks."""
+MOST_SERVERS = 30
+"""Most replica servers that are looked at, in the order of their names."""
+LATE_RATIO = 0.1
+"""Share of its time in which a server's work had to wait, from which on that is called a cause."""
+ACKS, COMMITS = "tidelog_gateway_produce_latency_seconds", "tidelog_commit_latency_seconds"
+FETCHES, FLUSHES = "tidelog_replica_fetch_latency_seconds", "tidelog_replica_flush_seconds"
+LATE = "tidelog_replica_late_ratio"
+HOLDS, RETRIES = "tidelog_gateway_throttle_holds_total", "tidelog_gateway_produce_retries_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times that a station has taken, as a histogram has them. ``buckets``: how many took at most so many
+    seconds, in ascending order."""
+
+    count: int = 0
+    sum_s: float = 0.0
+    buckets: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def mean_ms(self) -> float:
+        """Return the mean in milliseconds; 0 if there is no time."""
+        return self.sum_s / self.count * 1000 if self.count else 0.0
+
+    @property
+    def p99_ms(self) -> float:
+        """Return a bound below which 99 of 100 times lie, in milliseconds; infinite above the last bucket."""
+        return next((at * 1000 for at, count in self.buckets if count >= 0.99 * self.count), float("inf"))
+
+    def since(self, before: Times) -> Times:
+        """Return the times that came after ``before``, an earlier look at the same histogram."""
+        if before.count > self.count:  # the process was started again in between
+            return self
+        earlier = dict(before.buckets)
+        left = tuple((at, count - earlier.get(at, 0)) for at, count in self.buckets)
+        return Times(self.count - before.count, max(0.0, self.sum_s - before.sum_s), left)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimes:
+    """The stations of one replica server. ``commits``: from append to commit of what it leads; ``fetches``: its
+    fetches as a follower; ``late``: share of the last 30 seconds in which its work had to wait."""
+
+    commits: Times = Times()
+    fetches: Times = Times()
+    flushes: Times = Times()
+    late: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlowEvidence:
+    """All that was found out about the acks of a topic's partitions, or of one of them."""
+
+    topic: TopicInfo
+    partitions: tuple[int, ...]
+    subject: str
+    acks: Times = Times()
+    """From the arrival of a batch at the gateway until the leader's ack."""
+    servers: Mapping[str, ServerTimes] = field(default_factory=dict)
+    interval_s: float = 0.0
+    """Time between the two looks; 0: the times are those since the start of each process."""
+    holds: int = 0
+    """Waits of batches in the gateway for a share of a slow server."""
+    retries: Mapping[str, int] = field(default_factory=dict)
+    """Tries that were repeated by the gateway, by the code of their error."""
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def leaders(self) -> list[str]:
+        """Return the servers that lead the partitions, ordered by name."""
+        return sorted({self.topic.partitions[p].leader for p in self.partitions} - {""})
+
+    @property
+    def followers(self) -> list[str]:
+        """Return the servers in the ISR of the partitions that lead none of them in that partition, by name."""
+        infos = [self.topic.partitions[p] for p in self.partitions]
+        return sorted({node for info in infos for node in info.isr if node != info.leader})
+
+
+# --- asking ----------------------------------------------------------------------------------------------
+
+
+async def why_slow(
+    log: Log, topic: str, partition: int | None = None, *, interval_s: float = INTERVAL_S
+) -> Explanation:
+    """Explain which station takes the time of the acks of a topic, or of one of its partitions. ``interval_s``: time
+    between two looks; 0: take the times since the start of each process. Raises ``UNKNOWN_TOPIC``."""
+    return explain_slow(await ask_slow(log, topic, partition, interval_s))
+
+
+async def ask_slow(log: Log, topic: str, partition: int | None, interval_s: float) -> SlowEvidence:
+    """Ask the gateway and the servers of a topic for their metrics, twice. Raises ``UNKNOWN_TOPIC``."""
+    if partition is None:
+        found, subject = await log.topics.describe(topic), topic
+        numbers = tuple(range(len(found.partitions)))
+    else:
+        found, info = await describe_partition(log, topic, partition)
+        numbers, subject = (info.partition,), f"{topic}/{partition}"
+    nodes = sorted({node for p in numbers for node in found.partitions[p].replicas})[:MOST_SERVERS]
+    inquiry = Inquiry()
+    first = await _pages(log, nodes, inquiry) if interval_s > 0 else {}
+    if interval_s > 0:
+        await trio.sleep(interval_s)
+    pages = await _pages(log, nodes, inquiry)
+    if not pages:
+        raise refuse("UNREACHABLE", "no process has answered with its metrics")
+    return evidence_of(found, numbers, subject, first, pages, interval_s, inquiry.failures())
+
+
+async def _pages(log: Log, nodes: list[str], inquiry: Inquiry) -> dict[str, str]:
+    """Return the metrics page of the gateway ("") and of each server that answered, by name."""
+    asked = {
+        node: inquiry.ask(f"how long {node or 'the gateway'} takes", partial(log.cluster.metrics, node))
+        for node in ("", *nodes)
+    }
+    await inquiry.run()
+    return {node: one.value.page for node, one in asked.items() if one.value is not None}
+
+
+def evidence_of(
+    topic: TopicInfo,
+    partitions: tuple[int, ...],
+    subject: str,
+    first: Mapping[str, str],
+    pages: Mapping[str, str],
+    interval_s: float,
+    unknown: tuple[str, ...] = (),
+) -> SlowEvidence:
+    """Return the evidence in the pages of metrics of two looks. The times since the start of each process are taken
+    if no batch was acked between them."""
+    gateway, before = pages.get("", ""), first.get("", "")
+    acks = times_in(gateway, ACKS)
+    if not acks.since(times_in(before, ACKS)).count or not first:
+        first, before, interval_s = {}, "", 0.0
+    earlier = _by_code(before)
+    retries = {code: count - earlier.get(code, 0) for code, count in _by_code(gateway).items()}
+    return SlowEvidence(
+        topic,
+        partitions,
+        subject,
+        acks.since(times_in(before, ACKS)),
+        {node: _server(page, first.get(node, "")) for node, page in pages.items() if node},
+        interval_s,
+        round(total(gateway, HOLDS) - total(before, HOLDS)),
+        {code: count for code, count in sorted(retries.items()) if count > 0},
+        unknown,
+    )
+
+
+def _server(page: str, before: str) -> ServerTimes:
+    commits, fetches, flushes = (
+        times_in(page, name).since(times_in(before, name)) for name in (COMMITS, FETCHES, FLUSHES)
+    )
+    return ServerTimes(commits, fetches, flushes, total(page, LATE))
+
+
+def _by_code(page: str) -> dict[str, int]:
+    return {labels.get("code", ""): round(value) for labels, value in samples(page, RETRIES)}
+
+
+def times_in(page: str, name: str) -> Times:
+    """Return the histogram ``name`` of a page of metrics; without times if the page has none."""
+    buckets = sorted(
+        (float(labels["le"]), round(value)) for labels, value in samples(page, f"{name}_bucket") if "le" in labels
+    )
+    finite = tuple(one for one in buckets if one[0] != float("inf"))
+    return Times(round(total(page, f"{name}_count")), total(page, f"{name}_sum"), finite)
+
+
+# --- explaining ------------------------------------------------------------------------------------------
+
+
+def explain_slow(evidence: SlowEvidence) -> Explanation:
+    """Return the explanation of the time of acks from what was found out about it."""
+    unknown = list(evidence.unknown)
+    if not evidence.acks.count:
+        text = f"No batch has been acked through this gateway since it began: nothing is known of {evidence.subject}."
+        return Explanation("slow", evidence.subject, (text,), _facts(evidence, {}), tuple(unknown))
+    when = (
+        f"in the last {span(evidence.interval_s * 1000)}"
+        if evidence.interval_s
+        else "since the start of each process"
+    )
+    stations = stations_of(evidence)
+    sentences = [
+        *_verdict(evidence, stations),
+        f"From a batch's arrival at the gateway to its ack: {_words(evidence.acks)}, {when}.",
+        *_leaders(evidence),
+        *_followers(evidence),
+        *_hindrances(evidence),
+    ]
+    unknown.append(
+        "The times are those of all topics that these processes serve: no process keeps times for one topic. Other"
+        " gateways were not asked, and the way from the client to the gateway is not in them."
+    )
+    return Explanation(
+        "slow",
+        evidence.subject,
+        tuple(sentences),
+        _facts(evidence, stations),
+        tuple(unknown),
+        _steps(stations, evidence),
+    )
+
+
+def stations_of(evidence: SlowEvidence) -> dict[str, float]:
+    """Return how many milliseconds of a mean ack each station takes: ``gateway`` (queue, retries and the way to the
+    leader), ``leader_disk``, ``follower_disk`` and ``replication`` (the followers' fetches and all waiting for them).
+    The leader's disk and the followers work side by side, so the slower one counts. Servers that have committed
+    nothing are left out."""
+    servers = evidence.servers
+    led = [servers[node].commits for node in evidence.leaders if node in servers]
+    count = sum(times.count for times in led)
+    commit = sum(times.sum_s for times in led) / count * 1000 if count else 0.0
+    disks = evidence.topic.config.get("flush", "fsync") == "fsync"
+    leader_disk = max(
+        (servers[node].flushes.mean_ms for node in evidence.leaders if node in servers and disks), default=0.0
+    )
+    disk = max(
+        (servers[node].flushes.mean_ms for node in evidence.followers if node in servers and disks), default=0.0
+    )
+    found = {"gateway": max(0.0, evidence.acks.mean_ms - commit)}
+    if leader_disk >= disk:
+        found["leader_disk"] = min(leader_disk, commit)
+    else:
+        found["follower_disk"] = min(disk, commit)
+    found["replication"] = max(0.0, commit - max(leader_disk, disk))
+    return found
+
+
+_NAMES = {
+    "gateway": "the gateway and the way to the leader (queue, retries, network)",
+    "leader_disk": "the disk of the leader (flush)",
+    "follower_disk": "the disk of a follower (flush)",
+    "replication": "the followers' fetches and the leader itself",
+}
+
+
+def _verdict(evidence: SlowEvidence, stations: Mapping[str, float]) -> list[str]:
+    """Return a sentence that names the station that takes the most, and one about the others."""
+    ordered = sorted(stations, key=lambda name: -stations[name])
+    first, rest = ordered[0], ordered[1:]
+    whole = sum(stations.values()) or 1.0
+    share = round(100 * stations[first] / whole)
+    others = listed(f"{_NAMES[name]} {span_of(stations[name])}" for name in rest)
+    return [
+        f"Most of the time of an ack of {evidence.subject} goes to {_NAMES[first]}:"
+        f" {span_of(stations[first])} of {span_of(whole)} ({share} %).",
+        f"The rest: {others}.",
+    ]
+
+
+def span_of(ms: float) -> str:
+    """Return a time in milliseconds as text, with decimals where it is short."""
+    return f"{ms:.2g} ms" if ms < 10 else span(ms)
+
+
+def _words(times: Times) -> str:
+    """Return a histogram in words."""
+    p99 = times.p99_ms
+    most = f"99 of 100 within {span_of(p99)}" if p99 != float("inf") else "some above all buckets"
+    return f"{span_of(times.mean_ms)} on average, {most} ({counted(times.count, 'time')})"
+
+
+def _leaders(evidence: SlowEvidence) -> list[str]:
+    words = []
+    for node in evidence.leaders:
+        found = evidence.servers.get(node)
+        if found is None or not found.commits.count:
+            continue
+        flush = f"; a flush of its disk {_words(found.flushes)}" if found.flushes.count else ""
+        words.append(f"Leader {node}, from append to commit: {_words(found.commits)}{flush}.")
+    return words
+
+
+def _followers(evidence: SlowEvidence) -> list[str]:
+    words = []
+    for node in evidence.followers:
+        found = evidence.servers.get(node)
+        if found is None or not (found.fetches.count or found.flushes.count):
+            continue
+        parts = [f"a fetch {_words(found.fetches)}"] if found.fetches.count else []
+        parts += [f"a flush of its disk {_words(found.flushes)}"] if found.flushes.count else []
+        words.append(f"Follower {node}: {'; '.join(parts)}.")
+    return words
+
+
+def _hindrances(evidence: SlowEvidence) -> list[str]:
+    """Return sentences about what held batches up besides the stations."""
+    words = [
+        f"{node} is busy, or does not run all the time: in the last 30 s its work had to wait for"
+        f" {found.late * 100:.0f} % of the time."
+        for node, found in evidence.servers.items()
+        if found.late > LATE_RATIO
+    ]
+    if evidence.holds:
+        words.append(f"The gateway held batches {counted(evidence.holds, 'time')}, for the share of a slow server.")
+    if evidence.retries:
+        codes = listed(f"{count} {code}" for code, count in evidence.retries.items())
+        words.append(f"The gateway repeated tries that failed: {codes}.")
+    behind = [p for p in evidence.partitions if len((info := evidence.topic.partitions[p]).isr) < len(info.replicas)]
+    if behind:
+        verb = "lacks" if len(behind) == 1 else "lack"
+        words.append(f"{counted(len(behind), 'partition')} of it {verb} replicas in sync.")
+    return words
+
+
+def _steps(stations: Mapping[str, float], evidence: SlowEvidence) -> tuple[str, ...]:
+    """Return what to do about the station that takes the most."""
+    first = max(stations, key=lambda name: stations[name])
+    late = [node for node, found in evidence.servers.items() if found.late > LATE_RATIO]
+    steps = [f"Give {listed(late)} more CPU, or move leaders away: 'tidelog partitions transfer'."] if late else []
+    match first:
+        case "leader_disk" | "follower_disk":
+            steps.append(
+                "Look at the disk of that server. Larger batches share a flush; 'flush=os' of a new topic does not"
+                " wait for disks."
+            )
+        case "gateway":
+            steps.append(
+                "Look at the CPU of the gateway and the network to the leaders; another gateway shares load."
+            )
+        case "replication":
+            steps.append(
+                "Look at the CPU of the leaders and the network between the servers; 'tidelog doctor' helps."
+            )
+    return tuple(steps)
+
+
+def _facts(evidence: SlowEvidence, stations: Mapping[str, float]) -> dict[str, Any]:
+    """Return the evidence as values that JSON has."""
+    return {
+        "topic": evidence.topic.name,
+        "partitions": list(evidence.partitions),
+        "interval_s": evidence.interval_s,
+        "stations_ms": {name: round(ms, 3) for name, ms in stations.items()},
+        "acks": _times_facts(evidence.acks),
+        "leaders": evidence.leaders,
+        "followers": evidence.followers,
+        "servers": {
+            node: {
+                "commit": _times_facts(found.commits),
+                "fetch": _times_facts(found.fetches),
+                "flush": _times_facts(found.flushes),
+                "late_ratio": found.late,
+            }
+            for node, found in evidence.servers.items()
+        },
+        "holds": evidence.holds,
+        "retries": dict(evidence.retries),
+    }
+
+
+def _times_facts(times: Times) -> dict[str, Any]:
+    p99 = times.p99_ms
+    return {
+        "count": times.count,
+        "mean_ms": round(times.mean_ms, 3),
+        "p99_ms": round(p99, 3) if times.count and p99 != float("inf") else None,
+    }
