@@ -46,8 +46,8 @@ class _Peer:
     trouble: str = ""
     """Text of the error with which the last attempt failed; "" once the link is open."""
     failing_since: float | None = None
-    """When the first attempt failed since the link was open last, or since a pause of more than ``TRYING_S``; None: no
-    attempt has failed since the link was open."""
+    """When the first attempt failed since the link was open last, or since a pause of more than ``TRYING_S``; None:
+    no attempt has failed since the link was open."""
     failed_at: float = 0.0
     """When the last attempt failed."""
     gone: bool = False

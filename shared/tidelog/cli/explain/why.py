@@ -27,16 +27,24 @@ def why(question: tuple[str, ...], at: datetime | None, output: str, gateways: t
     """Explain what happened: QUESTION names a partition, a record, or what was met.
 
     \b
-    tidelog why orders/0                      a partition: every change of its leader, in-sync set and settings,
-                                              every loss and refusal, oldest first, with cause and evidence
-    tidelog why orders/0 --at -2h             the same up to a moment, from the timeline of the cluster
-    tidelog why orders/0@1234                 a record: who sent it, when, where it is durable, who has read it
-    tidelog why gap orders/0@7                a gap: why readers get no record from offset 7 on
-    tidelog why duplicate orders/0@7 orders/0@9
-                                              two records: whether they are duplicates, and how that came about
-    tidelog why slow orders                   slow acks, also of a partition (orders/0): which station takes the time
-    tidelog why group billing                 a lag: which member and partition, since when, what it waits for
-    tidelog why g1-692b1c40-1f                a refusal, by the id that the error shows: the facts that decided
+    QUESTION is
+    - orders/0: a partition. Every change of its leader, in-sync set and
+      settings, every loss and refusal, oldest first, with cause and evidence;
+      with --at up to a moment, from the timeline of the cluster;
+    - orders/0@1234: a record. Who sent it, when, where it is durable, who has
+      read it;
+    - gap orders/0@7: a gap. Why readers get no record from offset 7 on;
+    - duplicate orders/0@7 orders/0@9: whether two records are duplicates, and
+      how that came about;
+    - slow orders, or slow orders/0: slow acks. Which station takes the time;
+    - group billing: a lag. Which member and partition, since when, and what
+      the group waits for;
+    - g1-692b1c40-1f: a refusal, by the id that the error shows. The facts
+      that decided.
+
+    \b
+    tidelog why orders/0
+    tidelog why orders/0 --at -2h
     """
     from tidelog.explain.questions import PartitionQuestion, answer_question, parse_question
 
