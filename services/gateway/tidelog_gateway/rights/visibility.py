@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tidelog.wire.messages import (
     DescribeGroupAnswer,
@@ -22,6 +22,7 @@ from tidelog.wire.messages import (
     ListTransactionsAnswer,
     MemberWork,
     Message,
+    MovedPosition,
     StagedCommitted,
     TopicShare,
     TransactionEnded,
@@ -30,6 +31,7 @@ from tidelog.wire.messages import (
 ASKED_BY = "asked_by"
 """Key of a history's evidence that names a principal and its address."""
 
+P = TypeVar("P", GroupPosition, MovedPosition)
 Allows = Callable[[str], bool]
 """Whether the viewer may know of a topic, by its name."""
 
@@ -55,7 +57,8 @@ def seen(answer: Message, viewer: Viewer) -> Message:
             return replace(answer, positions=_positions(answer.positions, viewer))
         case DescribeGroupAnswer():
             members = tuple(_member(member, viewer) for member in answer.members)
-            return replace(answer, members=members, positions=_positions(answer.positions, viewer))
+            moved = _positions(answer.moved, viewer)
+            return replace(answer, members=members, positions=_positions(answer.positions, viewer), moved=moved)
         case ListTransactionsAnswer():
             infos = (
                 replace(info, parts=_visible(info.parts, viewer), pending=_visible(info.pending, viewer))
@@ -85,7 +88,7 @@ def _visible(shares: Iterable[TopicShare], viewer: Viewer) -> tuple[TopicShare, 
     return _shares(shares, viewer, viewer.of_topic)
 
 
-def _positions(positions: Iterable[GroupPosition], viewer: Viewer) -> tuple[GroupPosition, ...]:
+def _positions(positions: Iterable[P], viewer: Viewer) -> tuple[P, ...]:
     names = ((at, viewer.name_of(at.topic_id)) for at in positions)
     return tuple(at for at, name in names if name and viewer.of_topic(name))
 

@@ -34,6 +34,11 @@ class GroupPosition:
     """Text that the committer chooses. The coordinator only keeps it."""
     committed_ms: int = -1
     """Wall clock of the coordinator at the commit, in milliseconds; -1 in requests."""
+    earlier_offset: int = -1
+    """In the answer to ``DescribeGroup``: a position that the group had earlier, from which the pace of its members
+    follows; -1: none is known."""
+    earlier_ms: int = -1
+    """Wall clock of the coordinator when it had that position, in milliseconds; -1: none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +266,48 @@ class GroupMember:
     """Time since the member was asked to give up ``leaving``, in milliseconds; -1: it need not give up any."""
     work: MemberWork | None = None
     """What the application did at the last heartbeat; None: not known."""
+    joined_ms: int = -1
+    """Wall clock of the coordinator when the member joined, or when a new coordinator first heard of it, in
+    milliseconds; -1: not known."""
+    advanced_ms: int = -1
+    """Wall clock of the coordinator when the member last moved a position forward, in milliseconds; -1: not since
+    ``joined_ms``."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvent:
+    """Part of ``DescribeGroupAnswer``: something that happened to a member of the group."""
+
+    event: str
+    """``joined``, ``left``, ``expelled_silent`` (no heartbeat for its session timeout), ``expelled_slow`` (it did not
+    give up partitions within its rebalance timeout), or ``commit_refused``."""
+    time_ms: int
+    """Wall clock of the coordinator, in milliseconds; the first time, if ``times`` is above 1."""
+    member: str
+    node: str = ""
+    """Name of its program; "": not known."""
+    code: str = ""
+    """Error code of a refused commit."""
+    times: int = 1
+    """How often it happened within a few seconds."""
+    timeout_ms: int = 0
+    """The timeout that an expelled member exceeded, in milliseconds; 0: it was not expelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedPosition:
+    """Part of ``DescribeGroupAnswer``: a position that a member had committed, and that a client that is no member
+    has set to another place since, by ``tidelog groups reset`` for example. No longer reported once members have
+    passed the place from where it was set back, or it was put back there."""
+
+    topic_id: str
+    partition: int
+    before: int
+    """Position that the members had committed."""
+    after: int
+    """Position that was set instead."""
+    time_ms: int
+    """Wall clock of the coordinator, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +324,9 @@ class DescribeGroupAnswer(Message):
     """Replica server that coordinates the group."""
     members: tuple[GroupMember, ...] = ()
     positions: tuple[GroupPosition, ...] = ()
+    events: tuple[GroupEvent, ...] = ()
+    """The last events of members, the oldest first, as far as this coordinator remembers them."""
+    moved: tuple[MovedPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.group import Group, Member, Topics
+from tidelog_replica.coordinators.groups.recent_events import JOINED, LEFT, SILENT, SLOW
 from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, StoredGroups, shares_of
 from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
 from tidelog_replica.coordinators.tally import Tally
@@ -151,7 +152,10 @@ class GroupCoordinator:
         if member is not None and member.deadline <= now:
             assert isinstance(key, tuple)
             self._counts.group_expelled += 1
-            self._remove(self.groups[key[0]], member, now, wall_ms)
+            group, silent = self.groups[key[0]], member.expires_at <= now
+            timeout_ms = member.session_ms if silent else member.rebalance_ms
+            group.recent.add(SILENT if silent else SLOW, wall_ms, member.name, member.node, timeout_ms)
+            self._remove(group, member, now, wall_ms)
         elif member is not None:
             self._timers.set(key, member.deadline)
 
@@ -229,7 +233,7 @@ class GroupCoordinator:
                 case JoinGroup():
                     return self._join(message, now, wall_ms)
                 case GroupHeartbeat():
-                    return self._heartbeat(message, now)
+                    return self._heartbeat(message, now, wall_ms)
                 case LeaveGroup():
                     return self._leave(message, now, wall_ms)
                 case CommitOffsets():
@@ -249,7 +253,16 @@ class GroupCoordinator:
         except TidelogError as error:
             if isinstance(message, CommitOffsets):
                 count(self._counts.group_commit_refusals, error.code)
+                self._on_refused_commit(message, error.code, wall_ms)
             return error
+
+    def _on_refused_commit(self, asked: CommitOffsets, code: str, wall_ms: int) -> None:
+        """Remember for operators that the commit of a member, or of one that is no member any more, was refused.
+        Nothing is remembered of groups that do not exist."""
+        group = self.groups.get(asked.group)
+        if group is not None and asked.member:
+            member = group.members.get(asked.member)
+            group.recent.add_refused(wall_ms, asked.member, "" if member is None else member.node, code)
 
     def _join(self, asked: JoinGroup, now: float, wall_ms: int) -> JoinGroupAnswer:
         """Add a member, or change its subscription, time-outs or assignor, and assign the group's partitions again. A
@@ -263,7 +276,10 @@ class GroupCoordinator:
         if group is None or member is None:
             self._admit(asked, group, now)
             group = self._group(asked.group, wall_ms, asked.principal)
-            member = Member(asked.member, asked.instance, asked.node, *about, principal=asked.principal)
+            member = Member(
+                asked.member, asked.instance, asked.node, *about, principal=asked.principal, joined_ms=wall_ms
+            )
+            group.recent.add(JOINED, wall_ms, asked.member, asked.node)
             group.use(asked.assignor)
             group.add(member)
             group.retarget(self._topics, now)
@@ -320,7 +336,7 @@ class GroupCoordinator:
         if len(self.groups) >= limits.max_groups:
             raise refuse("GROUP_FULL", f"the coordinator has {limits.max_groups} groups: it takes no more")
 
-    def _heartbeat(self, asked: GroupHeartbeat, now: float) -> GroupHeartbeatAnswer:
+    def _heartbeat(self, asked: GroupHeartbeat, now: float, wall_ms: int) -> GroupHeartbeatAnswer:
         """Extend the member's session, and free the partitions that it reports to have given up. Return the member's
         generation and partitions. Raises ``INVALID_GROUP``, ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE`` or
         ``FENCED_GENERATION``."""
@@ -329,6 +345,8 @@ class GroupCoordinator:
             raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
         self._extend_session(group, member, now)
         member.heard_at, member.work = now, _work_of(member, asked.work, self._topics)
+        if member.joined_ms < 0:
+            member.joined_ms = wall_ms
         if asked.generation == member.generation and member.leaving:
             owned = {TopicPartition(share.topic_id, number) for share in asked.owned for number in share.partitions}
             group.release(member, owned, now)
@@ -355,6 +373,7 @@ class GroupCoordinator:
             group.release(member, set(), now)
             self._touch(group)
         else:
+            group.recent.add(LEFT, wall_ms, member.name, member.node)
             self._remove(group, member, now, wall_ms)
         return Done()
 
@@ -441,7 +460,9 @@ class GroupCoordinator:
             group.assignor,
             self._node,
             tuple(_describe_member(member, self._topics, now) for member in members),
-            _positions_of(group),
+            tuple(_paced_position(group, at) for at in _positions_of(group)),
+            group.recent.events,
+            group.recent.moved,
         )
 
     def _delete(self, asked: DeleteGroup) -> Done:
@@ -510,6 +531,12 @@ def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
     return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
 
 
+def _paced_position(group: Group, at: GroupPosition) -> GroupPosition:
+    """Return a committed position of a group with an earlier one, from which the pace of its members follows."""
+    offset, ms = group.recent.earlier(TopicPartition(at.topic_id, at.partition))
+    return replace(at, earlier_offset=offset, earlier_ms=ms)
+
+
 def _describe_member(member: Member, topics: Topics, now: float) -> GroupMember:
     """Return a member in the form in which the answer to ``DescribeGroup`` carries it."""
     asked_at = member.must_by - member.rebalance_ms / 1000
@@ -527,4 +554,6 @@ def _describe_member(member: Member, topics: Topics, now: float) -> GroupMember:
         max(0, round(1000 * (now - member.heard_at))) if member.heard_at > -inf else -1,
         max(0, round(1000 * (now - asked_at))) if member.leaving and asked_at < inf else -1,
         member.work,
+        member.joined_ms,
+        member.advanced_ms,
     )

@@ -33,6 +33,7 @@ from tidelog.types import TopicPartition
 from tidelog.wire.messages import MemberWork
 
 from tidelog_replica.coordinators.groups.assignors import ASSIGNORS
+from tidelog_replica.coordinators.groups.recent_events import RecentEvents
 from tidelog_replica.coordinators.groups.records import (
     Entry,
     GroupRecord,
@@ -98,6 +99,11 @@ class Member:
     """Time of the last heartbeat in seconds; -inf: none has come to this coordinator."""
     work: MemberWork | None = None
     """What the application of the member did at the last heartbeat; None: not known."""
+    joined_ms: int = -1
+    """When it joined, or was first heard of by this coordinator, in ms of the wall clock since 1970; -1: not yet. For
+    operators only, as ``advanced_ms``."""
+    advanced_ms: int = -1
+    """When it last moved a position forward, in ms since 1970; -1: not since ``joined_ms``."""
 
     @property
     def label(self) -> str:
@@ -138,6 +144,8 @@ class Group:
         self.offsets: dict[TopicPartition, OffsetRecord] = {}
         self.pending: dict[int, PendingRecord] = {}
         """Positions of transactions that are not at their end, by producer id."""
+        self.recent = RecentEvents()
+        """What happened lately, for operators; it is in no record."""
         self._bumped = False
         """Whether the generation was raised since the last ``take_entries``."""
         self._rewrite = record is None
@@ -337,12 +345,19 @@ class Group:
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
         """Set the committed positions of these partitions, and queue their records."""
+        for partition, new in offsets.items():
+            member, old = self.members.get(new.member), self.offsets.get(partition)
+            if member is not None and old is not None and new.offset > old.offset:
+                member.advanced_ms = new.ms
+        self.recent.on_commit(self.offsets, offsets)
         self.offsets.update(offsets)
         self._committed.update(dict.fromkeys(offsets))
 
     def forget_offsets(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete the committed positions of these partitions, and queue the deletion of their records."""
-        for partition in partitions:
+        gone = list(partitions)
+        self.recent.forget(gone)
+        for partition in gone:
             self.offsets.pop(partition, None)
             self._committed[partition] = None
 

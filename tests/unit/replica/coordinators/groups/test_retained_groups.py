@@ -13,6 +13,7 @@ from tidelog.wire.messages import (
     CommitOffsets,
     DeleteGroup,
     DescribeGroup,
+    DescribeGroupAnswer,
     Done,
     GroupHeartbeat,
     GroupInfo,
@@ -59,6 +60,13 @@ def test_a_topic_that_is_deleted_takes_its_positions_along() -> None:
 # --- what is left behind -------------------------------------------------------------------------------------
 
 
+def _stored(described: DescribeGroupAnswer) -> DescribeGroupAnswer:
+    """Return the description without what is kept in memory only."""
+    members = tuple(replace(member, joined_ms=-1, advanced_ms=-1) for member in described.members)
+    positions = tuple(replace(at, earlier_offset=-1, earlier_ms=-1) for at in described.positions)
+    return replace(described, members=members, positions=positions, events=(), moved=())
+
+
 def test_the_next_coordinator_goes_on_where_the_last_one_was() -> None:
     desk = Desk()
     desk.join("a", session_timeout_ms=10_000)
@@ -68,7 +76,7 @@ def test_the_next_coordinator_goes_on_where_the_last_one_was() -> None:
     before = desk.describe()
     desk.advance(9)
     desk.fail_over()
-    assert replace(desk.describe(), coordinator="r1") == before
+    assert replace(_stored(desk.describe()), coordinator="r1") == _stored(before)
     desk.advance(9)
     assert code(desk.commit("a", 0)) == "", "a new coordinator gives everybody a whole session timeout"
     desk.advance(2)
