@@ -18,7 +18,7 @@ from tidelog.net.link import PROTOCOL_VERSION, serve_links
 from tidelog.net.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.request_names import name_of_gateway
 from tidelog.runtime.health import health_pages
-from tidelog.runtime.metrics import MetricsPage, metrics_answer
+from tidelog.runtime.metrics import MetricsPage
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.capabilities import OF_GATEWAYS
@@ -38,12 +38,13 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit.events import AuditEvents
 from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.clients.announcement import announce
+from tidelog_gateway.clients.client_figures import ClientFigures
 from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
 from tidelog_gateway.http.http_port import GatewayHttp
-from tidelog_gateway.observability.metrics import metrics_page, reasons_not_ready
+from tidelog_gateway.observability.metrics import described_metrics, metrics_page, reasons_not_ready
 from tidelog_gateway.requests.requests import KINDS, ClientRequests, FaultPlayground
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.shell import GatewayShell
@@ -119,8 +120,10 @@ async def _start(
     gateway, and its URL."""
     bits = random.SystemRandom().getrandbits
     name = name_of_gateway(config.node, bits(64))
-    page = metrics_page(shell) if config.metrics else None
-    requests = ClientRequests(shell, name, playground, None if page is None else partial(metrics_answer, page))
+    figures = ClientFigures.of(config.connections)
+    page = metrics_page(shell, figures) if config.metrics else None
+    metrics = None if page is None else partial(described_metrics, page, figures, wall_ms)
+    requests = ClientRequests(shell, name, playground, metrics)
     issuer_keys = _issuer_keys(config, shell)
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
@@ -146,7 +149,7 @@ async def _start(
     if issuer_keys is not None:
         nursery.start_soon(issuer_keys.run)
     authorizer = Authorizer(config.authorizer, issuer_keys)
-    connections = ClientConnections(shell, requests, authorizer, audit, wall_ms, drain, config.connections)
+    connections = ClientConnections(shell, requests, authorizer, audit, wall_ms, drain, config.connections, figures)
     nursery.start_soon(connections.run)
     nursery.start_soon(audit.run)
     url = await nursery.start(

@@ -34,6 +34,8 @@ BACKOFF_S = 0.05
 BACKOFF_MAX_S = 1.0
 DISCOVER_S = 300.0
 """Seconds after which a connected client asks again which gateways there are."""
+CAUSE = "cause"
+"""Key of an error's detail with which a gateway names why it refuses a connection."""
 REFUSED = ("UNAUTHENTICATED", "FORBIDDEN")
 """Error codes of a hello after which another try is useless until an operator changes something."""
 RETRY_S = 0.05
@@ -223,11 +225,15 @@ class GatewayConnection:
 
     def unreachable(self) -> Unreachable:
         """Return the error ``Unreachable`` for a caller that waited too long for a link; its message has the last
-        error of each gateway."""
+        error of each gateway, and its detail the cause, if all gateways that refuse the client name the same."""
         given = dict.fromkeys(self._addresses.given)
         texts = [_failure_of(url, self._failures.get(url, self.error)) for url in given]
         texts += [_failure_of(url, error) for url, error in self._failures.items() if url not in given]
-        return Unreachable(f"no gateway can be reached: {'; '.join(texts)}")
+        error = Unreachable(f"no gateway can be reached: {'; '.join(texts)}")
+        causes = {str(failed.detail[CAUSE]) for failed in self._failures.values() if CAUSE in failed.detail}
+        if len(causes) == 1:
+            error.detail[CAUSE] = causes.pop()
+        return error
 
     async def wait_up(self, deadline: float, failed_deadline: float = math.inf) -> GatewayLink:
         """Wait for an open link and return it. Raises ``Unreachable`` at ``deadline`` (loop time), or at
@@ -243,7 +249,9 @@ class GatewayConnection:
                     raise self.unreachable()
                 if all(error.code in REFUSED or "role" in error.detail for error in failures):
                     error = next(error for error in reversed(failures) if error.code in REFUSED)
-                    raise refuse(error.code, error.message)
+                    refusal = refuse(error.code, error.message)
+                    refusal.detail = dict(error.detail)
+                    raise refusal
             changed = self._changed
             await self.loop.wait(changed, until)
             if not changed.is_set():

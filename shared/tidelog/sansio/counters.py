@@ -11,10 +11,10 @@ present values. ``runtime/metrics.py`` makes the page. This module needs no libr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 LATENCIES_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Upper bounds of a histogram's buckets in seconds, for latencies: from the sync of a disk to a failover."""
@@ -23,6 +23,7 @@ DURATIONS_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
 METRIC = "metric"
 """The key of a field's metadata that holds its ``Metric``."""
 
+K = TypeVar("K", bound=Hashable)
 Kind = Literal["counter", "gauge", "histogram"]
 
 
@@ -114,6 +115,6 @@ def by_label(metric: Metric, table: Mapping[str, float]) -> Iterator[Sample]:
         yield metric, (label,), value
 
 
-def count(table: dict[str, int], name: str, more: int = 1) -> None:
+def count(table: dict[K, int], name: K, more: int = 1) -> None:
     """Add ``more`` to the number under ``name`` in the table; a missing one begins at 0."""
     table[name] = table.get(name, 0) + more

@@ -45,7 +45,17 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.client_faults import do_all
 from tidelog_gateway.client_link import AcceptedEnd, ClientLink
+from tidelog_gateway.clients.client_figures import ClientFigures
 from tidelog_gateway.clients.drain import Drain
+from tidelog_gateway.clients.refused_clients import (
+    ADDRESS_FULL,
+    CAUSE,
+    ENDING,
+    GATEWAY_FULL,
+    MALFORMED,
+    PRINCIPAL_FULL,
+    UNAUTHENTICATED,
+)
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, RepeatedLines
@@ -159,7 +169,11 @@ class ClientConnections:
         wall_ms: Callable[[], int],
         drain: Drain,
         settings: ConnectionSettings,
+        figures: ClientFigures | None = None,
     ) -> None:
+        """``figures``: the quotas and refused clients, which the metrics show; None: none show them."""
+        figures = figures or ClientFigures.of(settings)
+        self._refused = figures.refused
         self._shell = shell
         self._transactions = OwnTransactions(shell.router.tickets)
         self._drain = drain
@@ -177,7 +191,7 @@ class ClientConnections:
         self._quota_enforcer = QuotaEnforcer(
             shell.clock,
             lambda link, credit: shell.on_message(link, None, credit),
-            settings.principal_max_connections,
+            figures.quotas,
         )
         self._authenticated = ClientIdentity("")
         """The client that was authenticated last: ``on_open`` follows in the same turn."""
@@ -200,27 +214,33 @@ class ClientConnections:
         counted before the token or certificate is checked, since that is cheap. A refusal is logged, at most once a
         minute for each address, and a failed authentication is audited."""
         address = _address(connection.remote)
-        refusal = self._refuse_connection(address)
-        if refusal is not None:
-            self._log_refusal("client_refused", self._refusals, connection.remote, refusal)
-            return refusal
         fault = fault_of_texts(hello)
-        if fault:
-            refusal = refuse("MALFORMED", fault)
-            self._log_refusal("client_refused", self._refusals, connection.remote, refusal)
-            return refusal
+        refusal = self._refuse_connection(address) or (refuse("MALFORMED", fault, cause=MALFORMED) if fault else None)
+        if refusal is not None:
+            return self._on_refused(hello, connection, refusal, self._refusals)
         client = self._authorizer.recognize(hello.token, connection.identities, self._wall_ms())
         if isinstance(client, TidelogError):
-            self._log_refusal("authentication_failed", self._failures, connection.remote, client)
             who = {"remote": connection.remote, "name": hello.node[:64]}
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
-            return client
+            client.detail.setdefault(CAUSE, UNAUTHENTICATED)
+            return self._on_refused(hello, connection, client, self._failures)
         refusal = self._quota_enforcer.refuse_connection(client.principal)
         if refusal is not None:
-            self._log_refusal("client_refused", self._refusals, connection.remote, refusal)
-            return refusal
+            refusal.detail.update(cause=PRINCIPAL_FULL, principal=client.principal)
+            return self._on_refused(hello, connection, refusal, self._refusals)
         self._authenticated = client
         return None
+
+    def _on_refused(
+        self, hello: Hello, connection: AcceptedEnd, refusal: TidelogError, repeated: RepeatedLines
+    ) -> TidelogError:
+        """Count a refused connection by its cause, log it, and return the refusal."""
+        event = "authentication_failed" if repeated is self._failures else "client_refused"
+        self._log_refusal(event, repeated, connection.remote, refusal)
+        name = "" if refusal.code == "MALFORMED" else hello.node[:64]
+        cause = str(refusal.detail[CAUSE])
+        self._refused.add(cause, _address(connection.remote), name, refusal.detail, self._wall_ms())
+        return refusal
 
     def _log_refusal(self, event: str, repeated: RepeatedLines, remote: str, refusal: TidelogError) -> None:
         """Log a refused connection with its reason. If one of the same address was logged in this interval, only
@@ -246,10 +266,15 @@ class ClientConnections:
         gateway is draining; None if another is allowed."""
         most, share = self._settings.client_max_connections, self._settings.address_max_connections
         if len(self._shell.links) >= most:
-            return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
+            text = f"client_max_connections = {most} are connected: use another gateway"
+            return refuse("OVERLOADED", text, cause=GATEWAY_FULL)
         if self._addresses[address] >= share:
-            return refuse("OVERLOADED", f"address_max_connections = {share} of that address are connected")
-        return self._drain.refuse_new()
+            text = f"address_max_connections = {share} of that address are connected"
+            return refuse("OVERLOADED", text, cause=ADDRESS_FULL)
+        ending = self._drain.refuse_new()
+        if ending is not None:
+            ending.detail[CAUSE] = ENDING
+        return ending
 
     def on_open(self, link: ClientLink) -> None:
         """Register the link of the client that ``authenticate`` has accepted in the same turn of the event loop, with

@@ -7,7 +7,6 @@ be refused: it is held back for that time, and given then.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 
 import trio
@@ -46,15 +45,16 @@ would fail for good."""
 class QuotaEnforcer:
     """The quotas of principals, applied to the links of clients: it counts the bytes and requests of each link,
     refuses requests beyond a quota, and holds back credit of subscriptions. ``clock`` is trio's clock in seconds.
-    ``on_credit`` is called with a link and its credit when the pause is over. The owner runs ``run``."""
+    ``on_credit`` is called with a link and its credit when the pause is over. ``quotas`` keeps the levels. The owner
+    runs ``run``."""
 
     def __init__(
         self,
         clock: Callable[[], float],
         on_credit: Callable[[ClientLink, Credit], None],
-        most_connections: int = sys.maxsize,
+        quotas: Quotas | None = None,
     ) -> None:
-        self._quotas = Quotas(most_connections)
+        self._quotas = quotas or Quotas()
         self._clock = clock
         self._on_credit = on_credit
         self._principals: dict[ClientLink, str] = {}
@@ -136,6 +136,7 @@ class QuotaEnforcer:
         pause_s = self._quotas.pause_s(principal, "bytes_out_s", now)
         if not pause_s:
             return False
+        self._quotas.count_refusal(principal, "bytes_out_s")
         _, held = self._held.setdefault(link, (now + pause_s, {}))
         if credit.sub in held or len(held) < MAX_HELD:
             held[credit.sub] = held.get(credit.sub, 0) + credit.bytes

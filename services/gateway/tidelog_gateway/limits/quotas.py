@@ -11,13 +11,15 @@ request of the client waits.
 
 from __future__ import annotations
 
+import heapq
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.principal_bounds import refuse_excess
+from tidelog.sansio.counters import count
 from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.types import Quota
 
@@ -43,6 +45,9 @@ class Quotas:
         self._most_connections = most_connections
         self._accounts: dict[str, _QuotaAccount] = {}
         self._connections: dict[str, int] = {}
+        self.refusals: dict[tuple[str, str], int] = {}
+        """How often a request, credit or connection had to wait, by principal and rate ("connections" is one). For
+        the metrics; a principal that has lost its quota is dropped."""
 
     def update(self, quotas: Iterable[Quota], now: float) -> None:
         """Replace the quotas of all principals; a principal that ``quotas`` does not name has none from now on. A
@@ -56,10 +61,29 @@ class Quotas:
                     if (rate := getattr(quota, name)) >= 0:
                         account.buckets[name] = TokenBucket(rate, BURST_S, now)
             self._accounts[quota.principal] = account
+        for key in [key for key in self.refusals if key[0] not in self._accounts]:
+            del self.refusals[key]
 
     def has_quota(self, principal: str) -> bool:
         """Return whether the principal has a quota of any kind."""
         return principal in self._accounts
+
+    def count_refusal(self, principal: str, rate: str) -> None:
+        """Count that something of the principal had to wait for its quota of ``rate``. Does nothing for a principal
+        without a quota, so that no client can fill the table."""
+        if principal in self._accounts:
+            count(self.refusals, (principal, rate))
+
+    def pauses(self, now: float) -> Iterator[tuple[str, str, float]]:
+        """Yield (principal, rate, seconds until it may go on) for each quota that is used up now."""
+        for principal, account in self._accounts.items():
+            for rate, bucket in account.buckets.items():
+                if pause_s := bucket.pause_s(now):
+                    yield principal, rate, pause_s
+
+    def largest(self, most: int) -> list[tuple[str, int]]:
+        """Return the principals with the most connections to this gateway, at most ``most``, each with its number."""
+        return heapq.nlargest(most, self._connections.items(), key=lambda one: (one[1], one[0]))
 
     def on_open(self, principal: str) -> None:
         """Count one more connection of the principal."""
@@ -73,7 +97,7 @@ class Quotas:
 
     def refuse_connection(self, principal: str) -> TidelogError | None:
         """Return ``QUOTA_EXCEEDED``, with the time after which to try again, if the principal has as many connections
-        as its quota or the common bound allows; None if it may open another."""
+        as its quota or the common bound allows; None if it may open another. The refusal is counted."""
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
         if account is None or account.quota.connections < 0:
             over = refuse_excess(principal, "connections", open, "principal_max_connections", self._most_connections)
@@ -84,6 +108,7 @@ class Quotas:
             return over
         if open < account.quota.connections:
             return None
+        self.count_refusal(principal, "connections")
         text = f"{principal} has {open} connections to this gateway; its quota is {account.quota.connections}"
         return refuse("QUOTA_EXCEEDED", text, pause_ms=CONNECTION_PAUSE_MS)
 
@@ -103,9 +128,10 @@ class Quotas:
 
     def refuse_over_quota(self, principal: str, rates: Iterable[str], now: float) -> TidelogError | None:
         """Return ``QUOTA_EXCEEDED`` with the longest pause if the principal has used up its quota of any of
-        ``rates``; None if it has used up none. Spends nothing."""
+        ``rates``; None if it has used up none. Spends nothing, and counts the refusal."""
         pause_s, rate = max(((self.pause_s(principal, rate, now), rate) for rate in rates), default=(0.0, ""))
         if not pause_s:
             return None
+        self.count_refusal(principal, rate)
         text = f"{principal} has used up its quota of {rate} at this gateway"
         return refuse("QUOTA_EXCEEDED", text, pause_ms=math.ceil(1000 * pause_s), rate=rate)

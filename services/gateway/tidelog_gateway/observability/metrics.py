@@ -3,16 +3,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from tidelog.runtime.metrics import MetricsPage
+from tidelog.runtime.metrics import MetricsPage, metrics_answer
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
+from tidelog.wire.messages import MetricsAnswer
 
+from tidelog_gateway.clients.client_figures import ClientFigures
 from tidelog_gateway.clients.drain import Drain
+from tidelog_gateway.clients.refused_clients import RefusedClients
 from tidelog_gateway.counters import DeliveryCounts, ReadCounts, RequestCounts, RouterCounts
 from tidelog_gateway.shell import GatewayShell
 
+SHOWN = 20
+"""Most principals that have a series of their own for their connections."""
 CONNECTIONS = Metric("tidelog_gateway_connections", "gauge", "connections", "Clients that are connected.")
+CONNECTIONS_LIMIT = Metric(
+    "tidelog_gateway_connections_limit",
+    "gauge",
+    "connections",
+    "Most clients that may be connected: client_max_connections. Further ones are refused.",
+)
+PRINCIPAL_CONNECTIONS = Metric(
+    "tidelog_gateway_principal_connections",
+    "gauge",
+    "connections",
+    f"Clients that are connected, by principal; the {SHOWN} with the most.",
+    ("principal",),
+)
+QUOTA_REFUSALS = Metric(
+    "tidelog_gateway_quota_refusals",
+    "counter",
+    "refusals",
+    "Requests, batches and credits of subscriptions that had to wait, and connections that were refused, since their"
+    " principal had used up its quota of that rate.",
+    ("principal", "rate"),
+)
+QUOTA_PAUSE = Metric(
+    "tidelog_gateway_quota_pause_seconds",
+    "gauge",
+    "seconds",
+    "How long the principal must wait now until it may go on, by rate; absent: its quota is not used up.",
+    ("principal", "rate"),
+)
 LIMIT = Metric(
     "tidelog_gateway_server_limit_bytes_per_second",
     "gauge",
@@ -51,7 +85,9 @@ UNREACHABLE = Metric(
 INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft entry whose metadata it has.")
 
 METRICS = (
-    CONNECTIONS,
+    *(CONNECTIONS, CONNECTIONS_LIMIT, PRINCIPAL_CONNECTIONS),
+    *metrics_of(RefusedClients),
+    *(QUOTA_REFUSALS, QUOTA_PAUSE),
     *metrics_of(RequestCounts),
     *metrics_of(RouterCounts, "batches", "retries"),
     *(IN_FLIGHT, HELD, LIMIT, SLOW),
@@ -65,14 +101,28 @@ METRICS = (
 )
 
 
-def metrics_page(shell: GatewayShell) -> MetricsPage:
-    """Return the metrics page of a gateway, which computes the values from the state of ``shell`` at each request."""
-    return MetricsPage(METRICS, lambda: _collect(shell))
+def metrics_page(shell: GatewayShell, clients: ClientFigures) -> MetricsPage:
+    """Return the metrics page of a gateway, which computes the values from the state of ``shell`` and ``clients`` at
+    each request."""
+    return MetricsPage(METRICS, lambda: _collect(shell, clients))
 
 
-def _collect(shell: GatewayShell) -> Iterator[Sample]:
+def described_metrics(page: MetricsPage, clients: ClientFigures, wall_ms: Callable[[], int]) -> MetricsAnswer:
+    """Return the answer to ``describe_metrics``: the page, and the clients that were refused lately."""
+    return replace(metrics_answer(page), refused=clients.refused.recent(wall_ms()))
+
+
+def _collect(shell: GatewayShell, clients: ClientFigures) -> Iterator[Sample]:
     """Yield the present value of each metric of the table, with its labels."""
     router = shell.router
+    yield CONNECTIONS_LIMIT, (), clients.most_connections
+    for principal, number in clients.quotas.largest(SHOWN):
+        yield PRINCIPAL_CONNECTIONS, (principal,), number
+    yield from samples(clients.refused)
+    for key, times in clients.quotas.refusals.items():
+        yield QUOTA_REFUSALS, key, times
+    for principal, rate, pause_s in clients.quotas.pauses(shell.clock()):
+        yield QUOTA_PAUSE, (principal, rate), pause_s
     for counts in (shell.counts, router.counts, shell.reads.counts, shell.subscriptions.counts):
         yield from samples(counts)
     yield CONNECTIONS, (), len(shell.links)

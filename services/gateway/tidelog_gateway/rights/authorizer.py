@@ -28,6 +28,8 @@ from tidelog_gateway.rights.permissions import ALSO, BESIDES, BY_ID, resource_of
 
 MAX_DECISIONS = 100_000
 """Most decisions in the cache."""
+MAX_REVOKED = 1000
+"""Most revoked tokens that are remembered, so that a client that still shows one can be named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Authorizer:
         self.access = Access()
         self._heirs: tuple[str, ...] = ()
         self._tokens: dict[str, Token] = {}
+        self._revoked: dict[str, Token] = {}
+        """The last ``MAX_REVOKED`` tokens that were revoked since this gateway started, by id."""
         self._decided: dict[tuple[str, str, str], bool] = {}
 
     def update(self, access: Access, level: int = NEWEST) -> None:
@@ -77,7 +81,11 @@ class Authorizer:
         caller checks the connected clients afterwards."""
         self.access = access
         self._heirs = heirs_at(access, level)
-        self._tokens = {token.token_id: token for token in access.tokens}
+        before, self._tokens = self._tokens, {token.token_id: token for token in access.tokens}
+        for token_id in before.keys() - self._tokens.keys():
+            self._revoked[token_id] = before[token_id]
+            if len(self._revoked) > MAX_REVOKED:
+                del self._revoked[next(iter(self._revoked))]
         self._decided.clear()
 
     # --- who -------------------------------------------------------------------------------------------------
@@ -106,10 +114,23 @@ class Authorizer:
             return self._issuer.recognize(text, wall_ms)
         known, digest = self._tokens.get(id_of(text)), digest_of(text)
         if known is None or not hmac.compare_digest(known.digest, digest):
-            return refuse("UNAUTHENTICATED", "the token is not known here: it was revoked, or is of another cluster")
+            return self._refuse_unknown(id_of(text), digest)
         if known.is_expired(wall_ms):
-            return refuse("UNAUTHENTICATED", f"token {known.token_id} of {known.principal} has expired")
+            text = f"token {known.token_id} of {known.principal} has expired"
+            return refuse(
+                "UNAUTHENTICATED", text, cause="token_expired", token=known.token_id, principal=known.principal
+            )
         return ClientIdentity(known.principal, known.token_id, digest)
+
+    def _refuse_unknown(self, token_id: str, digest: str) -> TidelogError:
+        """Return the refusal of a token that the metadata do not have. A client that shows a token which was revoked
+        is told so; who has only its id learns nothing."""
+        revoked = self._revoked.get(token_id)
+        if revoked is None or not hmac.compare_digest(revoked.digest, digest):
+            text = "the token is not known here: it was revoked, or is of another cluster"
+            return refuse("UNAUTHENTICATED", text, cause="token_unknown")
+        text = f"token {token_id} of {revoked.principal} was revoked"
+        return refuse("UNAUTHENTICATED", text, cause="token_revoked", token=token_id, principal=revoked.principal)
 
     def is_invalid(self, client: ClientIdentity, wall_ms: int) -> bool:
         """Return whether the token with which a client connected is no longer valid at ``wall_ms``: it was revoked or

@@ -64,7 +64,7 @@ FIELD_RULES = (
         "describe topic",
         "Whoever is told of a topic may know of it, also where a group or a transaction names it.",
         (
-            *_fields("DescribeGroupAnswer", "members.topics positions.topic_id"),
+            *_fields("DescribeGroupAnswer", "members.topics positions.topic_id moved.topic_id"),
             *_fields("DescribeGroupAnswer", "members.assignment.topic_id members.assignment.topic"),
             *_fields("DescribeGroupAnswer", "members.leaving.topic_id members.leaving.topic"),
             *_fields("DescribeGroupAnswer", "members.target.topic_id members.target.topic"),
@@ -115,7 +115,13 @@ FIELD_RULES = (
         _fields("MetricsAnswer", "page unreadable.topic_id differing.topic_id"),
     ),
     FieldRule(
-        "principal", "describe cluster", "Who asked for a change.", _fields("HistoryAnswer", "entries.evidence")
+        "principal",
+        "describe cluster",
+        "Who asked for a change, and whom a gateway has refused.",
+        (
+            *_fields("HistoryAnswer", "entries.evidence"),
+            *_fields("MetricsAnswer", "refused.address refused.name refused.principal refused.token"),
+        ),
     ),
     FieldRule(
         "server",
@@ -185,6 +191,7 @@ FIELD_RULES = (
         (
             *_fields("DescribeGroup", "group"),
             *_fields("DescribeGroupAnswer", "group members.member members.instance members.node"),
+            *_fields("DescribeGroupAnswer", "events.member events.node"),
             *_fields("FetchOffsets", "group"),
         ),
     ),
@@ -364,14 +371,14 @@ FIELD_RULES = (
             *_fields("StreamInfo", "content_type"),
             *_fields("AlterTopic", "config"),
             *_fields("CreateTopic", "config"),
-            *_fields("DescribeGroupAnswer", "state assignor"),
+            *_fields("DescribeGroupAnswer", "state assignor events.event events.code"),
             *_fields("FeaturesAnswer", "processes.role"),
             *_fields("HistoryAnswer", "entries.event entries.cause"),
             *_fields("JoinGroup", "assignor"),
             *_fields("ListGroupsAnswer", "groups.state"),
             *_fields("ListOffset", "at isolation"),
             *_fields("ListTransactionsAnswer", "transactions.state"),
-            *_fields("MetricsAnswer", "version"),
+            *_fields("MetricsAnswer", "version refused.cause"),
             *_fields("PlanRebalance", "unit"),
             *_fields("Play", "act"),
             *_fields("PlayAnswer", "nodes.state messages.op"),

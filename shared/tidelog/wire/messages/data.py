@@ -342,10 +342,33 @@ class UnreadablePlace:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedClient:
+    """Part of ``MetricsAnswer``, from a gateway: a client whose connections it has refused lately, and why."""
+
+    cause: str
+    """``gateway_full``, ``address_full``, ``principal_full``, ``ending``, ``malformed``, ``unauthenticated``,
+    ``token_revoked``, ``token_expired`` or ``token_unknown``."""
+    address: str
+    """Address from which it came, without the port."""
+    name: str = ""
+    """Name that the client gave itself."""
+    principal: str = ""
+    """Principal of the token that it showed; "": not known."""
+    token: str = ""
+    """Id of that token; "": not known."""
+    times: int = 1
+    """How often it was refused."""
+    first_ms: int = -1
+    """Wall clock of the gateway at the first of these refusals, in milliseconds."""
+    last_ms: int = -1
+    """Wall clock of the gateway at the last of them, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsAnswer(Message):
     """Answer to ``DescribeMetrics``: the metrics of one process as a page of text, with its release and clock. A
     replica server adds what its scrubber has found: batches that no reader can decode, and partitions whose replicas
-    differ."""
+    differ. A gateway adds the clients that it has refused lately."""
 
     page: str
     """The metrics in Prometheus' text format (``docs/metrics.md``)."""
@@ -358,6 +381,8 @@ class MetricsAnswer(Message):
     first few of each partition are listed."""
     differing: tuple[DifferingCopies, ...] = ()
     """From a replica server: partitions whose replicas differ and of which this server has a replica."""
+    refused: tuple[RefusedClient, ...] = ()
+    """From a gateway: the clients whose connections it has refused within the last minute."""
 
 
 @dataclass(frozen=True, slots=True)

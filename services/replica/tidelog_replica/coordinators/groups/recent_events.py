@@ -66,7 +66,7 @@ class RecentEvents:
         return (-1, -1) if pace is None else pace.older
 
     def add(self, event: str, ms: int, member: str, node: str = "", timeout_ms: int = 0) -> None:
-        """Add an event of a member. ``node``: the name of its program. ``timeout_ms``: the time-out that it passed."""
+        """Add an event of a member. ``node``: the name of its program. ``timeout_ms``: the timeout that it passed."""
         self._events.append(GroupEvent(event, ms, member, node, timeout_ms=timeout_ms))
 
     def add_refused(self, ms: int, member: str, node: str, code: str) -> None:
