@@ -292,6 +292,8 @@ class GroupEvent:
     """How often it happened within a few seconds."""
     timeout_ms: int = 0
     """The timeout that an expelled member exceeded, in milliseconds; 0: it was not expelled."""
+    advanced: bool = False
+    """The member that left or was expelled had moved a position forward since it joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +329,8 @@ class DescribeGroupAnswer(Message):
     events: tuple[GroupEvent, ...] = ()
     """The last events of members, the oldest first, as far as this coordinator remembers them."""
     moved: tuple[MovedPosition, ...] = ()
+    time_ms: int = -1
+    """Wall clock of the coordinator, in milliseconds, for comparison with the other times; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.group import Group, Member, Topics
-from tidelog_replica.coordinators.groups.recent_events import JOINED, LEFT, SILENT, SLOW
+from tidelog_replica.coordinators.groups.recent_events import LEFT, SILENT, SLOW
 from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, StoredGroups, shares_of
 from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
 from tidelog_replica.coordinators.tally import Tally
@@ -154,7 +154,7 @@ class GroupCoordinator:
             self._counts.group_expelled += 1
             group, silent = self.groups[key[0]], member.expires_at <= now
             timeout_ms = member.session_ms if silent else member.rebalance_ms
-            group.recent.add(SILENT if silent else SLOW, wall_ms, member.name, member.node, timeout_ms)
+            _record_end(group, member, SILENT if silent else SLOW, wall_ms, timeout_ms)
             self._remove(group, member, now, wall_ms)
         elif member is not None:
             self._timers.set(key, member.deadline)
@@ -243,7 +243,7 @@ class GroupCoordinator:
                 case ListGroups():
                     return self._list(message)
                 case DescribeGroup():
-                    return self._describe(message, now)
+                    return self._describe(message, now, wall_ms)
                 case DeleteGroup():
                     return self._delete(message)
                 case WriteMarker():
@@ -279,7 +279,7 @@ class GroupCoordinator:
             member = Member(
                 asked.member, asked.instance, asked.node, *about, principal=asked.principal, joined_ms=wall_ms
             )
-            group.recent.add(JOINED, wall_ms, asked.member, asked.node)
+            group.recent.add_joined(wall_ms, asked.member, asked.node)
             group.use(asked.assignor)
             group.add(member)
             group.retarget(self._topics, now)
@@ -373,7 +373,7 @@ class GroupCoordinator:
             group.release(member, set(), now)
             self._touch(group)
         else:
-            group.recent.add(LEFT, wall_ms, member.name, member.node)
+            _record_end(group, member, LEFT, wall_ms)
             self._remove(group, member, now, wall_ms)
         return Done()
 
@@ -448,7 +448,7 @@ class GroupCoordinator:
         infos = tuple(GroupInfo(g.name, g.state, len(g.members), self._node) for g in groups)
         return ListGroupsAnswer(infos, more=end < len(names))
 
-    def _describe(self, asked: DescribeGroup, now: float) -> DescribeGroupAnswer:
+    def _describe(self, asked: DescribeGroup, now: float, wall_ms: int) -> DescribeGroupAnswer:
         """Return a group's state, generation, assignor, members and positions. Raises ``UNKNOWN_GROUP`` or
         ``INVALID_GROUP``."""
         group = self._known(asked.group)
@@ -463,6 +463,7 @@ class GroupCoordinator:
             tuple(_paced_position(group, at) for at in _positions_of(group)),
             group.recent.events,
             group.recent.moved,
+            wall_ms,
         )
 
     def _delete(self, asked: DeleteGroup) -> Done:
@@ -529,6 +530,12 @@ def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
     """Return all committed positions of a group in the form in which messages carry them, in the order of
     partitions."""
     return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
+
+
+def _record_end(group: Group, member: Member, event: str, wall_ms: int, timeout_ms: int = 0) -> None:
+    """Remember for operators that a member has left, or was expelled since it exceeded ``timeout_ms``."""
+    advanced = member.advanced_ms >= 0
+    group.recent.add_gone(event, wall_ms, member.name, member.node, timeout_ms, advanced=advanced)
 
 
 def _paced_position(group: Group, at: GroupPosition) -> GroupPosition:

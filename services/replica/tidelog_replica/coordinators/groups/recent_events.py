@@ -65,9 +65,14 @@ class RecentEvents:
         pace = self._paces.get(partition)
         return (-1, -1) if pace is None else pace.older
 
-    def add(self, event: str, ms: int, member: str, node: str = "", timeout_ms: int = 0) -> None:
-        """Add an event of a member. ``node``: the name of its program. ``timeout_ms``: the timeout that it passed."""
-        self._events.append(GroupEvent(event, ms, member, node, timeout_ms=timeout_ms))
+    def add_joined(self, ms: int, member: str, node: str) -> None:
+        """Add that a member has joined. ``node``: the name of its program."""
+        self._events.append(GroupEvent(JOINED, ms, member, node))
+
+    def add_gone(self, event: str, ms: int, member: str, node: str, timeout_ms: int, *, advanced: bool) -> None:
+        """Add that a member has left or was expelled. ``timeout_ms``: the timeout that it exceeded. ``advanced``:
+        whether it had moved a position forward."""
+        self._events.append(GroupEvent(event, ms, member, node, timeout_ms=timeout_ms, advanced=advanced))
 
     def add_refused(self, ms: int, member: str, node: str, code: str) -> None:
         """Add a refused commit of a client that says it is ``member``. Within ``MERGED_MS`` those of one member with

@@ -42,6 +42,16 @@ def test_a_member_that_keeps_partitions_too_long_is_remembered_as_slow() -> None
     assert [event.timeout_ms for event in desk.describe().events if event.event == "expelled_slow"] == [7000]
 
 
+def test_a_member_that_goes_is_remembered_with_whether_it_had_got_on() -> None:
+    desk = Desk()
+    for member, offset in (("a", 7), ("b", 7), ("c", 8)):
+        desk.join(member)
+        desk.commit(member, 0, offset)
+        desk.ask(LeaveGroup("g", member))
+    gone = [(event.member, event.advanced) for event in desk.describe().events if event.event == "left"]
+    assert gone == [("a", False), ("b", False), ("c", True)]
+
+
 def test_a_refused_commit_is_remembered_with_its_code() -> None:
     desk = Desk()
     desk.join("a", session_timeout_ms=10_000)
@@ -54,7 +64,7 @@ def test_a_refused_commit_is_remembered_with_its_code() -> None:
 
 def test_many_refused_commits_do_not_push_out_other_events() -> None:
     events = RecentEvents()
-    events.add("joined", 0, "a")
+    events.add_joined(0, "a", "")
     for ms in range(10 * MOST_EVENTS):
         events.add_refused(ms, "b", "", "UNKNOWN_MEMBER")
     assert [event.event for event in events.events] == ["joined", "commit_refused"]
