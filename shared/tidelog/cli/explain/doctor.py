@@ -6,7 +6,8 @@ import re
 import resource
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any
@@ -15,29 +16,37 @@ import click
 import trio
 
 from tidelog.cli.exit_status import DONE, FAILED
+from tidelog.cli.explain.certificate_looks import CertificateLook, look_at_certificates
 from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
 from tidelog.cli.explain.findings.consequences import with_causes
 from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, PROBLEM, WARNING, Finding, in_order
+from tidelog.cli.explain.findings.gateways import examine_refusal
+from tidelog.cli.explain.findings.security import examine_certificates
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReaders
+from tidelog.cli.explain.gateway_looks import GatewayLook, fetch_page, look_at_page, look_of
+from tidelog.cli.explain.group_looks import MOST_GROUPS, GroupLook, TopicsRead, look_at_group
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_names, kept_in
 from tidelog.cli.explain.sentences import LOSSES
 from tidelog.cli.explain.side_by_side import ask_each
 from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
-from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run
+from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run, tls_options
 from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
 from tidelog.cli.progress import Bar, shown
 from tidelog.client.log import Log
-from tidelog.errors import TidelogError
+from tidelog.errors import ConfigError, TidelogError
 from tidelog.feature_levels import SECURITY
 from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.net.tls import TlsFiles
 from tidelog.wire.messages import (
     DifferingCopies,
     FeaturesAnswer,
     MetadataAnswer,
+    MetricsAnswer,
     QuorumAnswer,
     StableOffset,
+    TopicInfo,
     UnreadablePlace,
 )
 
@@ -45,10 +54,9 @@ FEW_FILES = 4096
 """Number of files below which the limit of open files is reported."""
 ASK_S = 5.0
 """Longest time in seconds that the controllers may take to answer."""
-MOST_GROUPS = 50
-"""Most consumer groups whose lag is requested."""
 GROUPS_S = 5.0
-"""Longest time in seconds that all these requests together may take, and the list of groups before them."""
+"""Longest time in seconds that the looks at all consumer groups together may take, and the list of groups before
+them."""
 _TOO_LATE = f"no answer within {GROUPS_S:g} s"
 KNOWN_S = 7 * 86_400
 """Seconds for which possibly lost records are reported."""
@@ -82,6 +90,10 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     - copies that differ or have a doubtful tail, and records that were lost or
       possibly lost in the last seven days (of at most 500 partitions);
     - how evenly servers are loaded, and how far consumer groups are behind;
+    - members of groups that do not commit, are too slow, are expelled or end,
+      and positions that were moved from outside, or lie below the log start;
+    - clients of the given gateways that were refused, or wait for their quota;
+    - certificates, as this machine sees them;
     - what retention keeps for groups, and what it deleted before they read it;
     - transactions for which readers have waited long;
     - principals that inherit the right to decide about tokens and rules;
@@ -92,7 +104,8 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
     async def task() -> None:
-        views = [(url, view) for url in gateways if (view := await _take_snapshot(url, found))]
+        asked: dict[str, MetricsAnswer] = {}
+        views = [(url, view) for url in gateways if (view := await _take_snapshot(url, found, asked))]
         clusters = sorted({view.metadata.cluster for _, view in views})
         if len(clusters) > 1:
             what = f"the gateways belong to several clusters: {', '.join(clusters)}"
@@ -101,9 +114,13 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
             )
         if views:
             view = await _complete_snapshot(views[0][0], views[0][1], found)
+            view = replace(view, gateways=await _look_at_gateways(asked))
+            view = replace(view, certificates=await _look_at_certificates(gateways, view))
             found.extend(examine(view))
             seen.update(_counted(view.metadata, view.quorum), versions=sorted(set(view.versions.values())))
             seen["level"] = view.features.level if view.features else 1
+        else:
+            found.extend(examine_certificates(await _look_at_certificates(gateways, None)))
 
     run(task)
     found.extend(_machine())
@@ -120,17 +137,55 @@ def _version() -> str:
         return "not installed"
 
 
-async def _take_snapshot(url: str, found: list[Finding]) -> ClusterSnapshot | None:
+async def _take_snapshot(url: str, found: list[Finding], asked: dict[str, MetricsAnswer]) -> ClusterSnapshot | None:
     """Ask the gateway ``url`` for the metadata and the state of the controllers, and return both as a snapshot. If
     the gateway does not answer, add a problem to ``found`` and return None. If only the controllers fail, add a
-    warning; the snapshot then has no ``quorum``."""
+    warning; the snapshot then has no ``quorum``. What the gateway says of itself is added to ``asked``."""
     try:
         async with connect((url,)) as log:
+            with suppress(TidelogError):  # without the right to it, or 'metrics = false'
+                asked[url] = await log.cluster.metrics()
             return await _first_snapshot(log, url, found)
     except TidelogError as error:
         step = NEXT_STEP.get(error.code, "See the log of this gateway.")
-        found.append(Finding(PROBLEM, f"gateway {url}: {error}", step, "gateway-unreachable", (url,)))
+        other = Finding(PROBLEM, f"gateway {url}: {error}", step, "gateway-unreachable", (url,))
+        found.append(examine_refusal(await _look_from_outside(url), error) or other)
     return None
+
+
+async def _look_from_outside(url: str) -> GatewayLook:
+    """Return what the page of metrics of a gateway that refuses this client says."""
+    with suppress(ConfigError):
+        context = TlsFiles(tls_options()).connecting() if url.startswith("wss") else None
+        return look_at_page(url, await trio.to_thread.run_sync(fetch_page, url, context))
+    return GatewayLook(url)
+
+
+async def _look_at_gateways(asked: Mapping[str, MetricsAnswer]) -> tuple[GatewayLook, ...]:
+    """Ask the gateways in ``asked`` again what they say of themselves, and return what has happened since. One that
+    does not answer now is left out."""
+    looks: dict[str, GatewayLook] = {}
+
+    async def ask(url: str, before: MetricsAnswer) -> None:
+        with suppress(TidelogError):
+            async with connect((url,)) as log:
+                looks[url] = look_of(url, before, await log.cluster.metrics())
+
+    async with trio.open_nursery() as nursery:
+        for url, before in asked.items():
+            nursery.start_soon(ask, url, before)
+    return tuple(looks[url] for url in asked if url in looks)
+
+
+async def _look_at_certificates(
+    gateways: tuple[str, ...], view: ClusterSnapshot | None
+) -> tuple[CertificateLook, ...]:
+    """Return what certificates these gateways, and the servers and controllers that ``view`` names, show."""
+    urls = {url: url for url in gateways}
+    if view is not None:
+        urls |= {server.node: server.url for server in view.metadata.servers}
+        urls |= {one.node: one.url for one in (view.quorum.controllers if view.quorum else ())}
+    return await look_at_certificates(urls, TlsFiles(tls_options()), time.time())
 
 
 async def _first_snapshot(log: Log, name: str, found: list[Finding]) -> ClusterSnapshot:
@@ -166,7 +221,13 @@ async def diagnose(log: Log) -> list[Finding]:
     client has no right to see is a finding, too. Raises ``TidelogError`` if its gateway fails."""
     found: list[Finding] = []
     view = await _first_snapshot(log, "the gateway", found)
+    try:
+        before = await log.cluster.metrics()
+    except TidelogError:  # no right to it, or 'metrics = false'
+        before = None
     view = await _whole_snapshot(log, "the gateway", view, found)
+    if before is not None:
+        view = replace(view, gateways=(look_of("the gateway", before, await log.cluster.metrics()),))
     return in_order(with_causes([*found, *examine(view)]))
 
 
@@ -176,7 +237,7 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
     reports = await _ask_servers(log, name, view)
     features = await _features(log) if view.quorum is not None else None
     live = any(not server.fenced for server in view.metadata.servers)
-    lags, overdue = await _groups(log, found, reports.cluster_time()) if live else ({}, ())
+    groups, overdue = await _groups(log, view.metadata.topics, found, reports.cluster_time()) if live else ((), ())
     histories = await _recent(log, view.metadata) if view.quorum is not None else {}
     waits = await _waits(log, reports, found) if live else ()
     awaited = await _awaited(log, view.metadata) if live else ()
@@ -200,7 +261,7 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
         reports.metrics,
         reports.versions,
         reports.clocks,
-        lags,
+        {look.group: (len(look.members), look.lag) for look in groups},
         histories,
         reports.unreadable,
         waits,
@@ -214,6 +275,7 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
         reports.pages,
         _controllers_clock(view.quorum, reports.clocks),
         overdue,
+        groups,
     )
 
 
@@ -325,34 +387,35 @@ async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Report
 
 
 async def _groups(
-    log: Log, found: list[Finding], now: float
-) -> tuple[dict[str, tuple[int, int]], tuple[OverdueQuery, ...]]:
-    """Ask for the list of consumer groups, and for at most ``MOST_GROUPS`` of them, side by side: a partition without
-    a leader keeps the answer about its groups waiting. List and groups take at most ``GROUPS_S`` each. Returns
-    group -> (members, lag in records), and the streaming queries that are overdue at ``now``, the time of the
-    cluster's clocks. Groups without an answer are left out, and named in a note that is added to ``found``."""
-    lags: dict[str, tuple[int, int]] = {}
+    log: Log, topics: tuple[TopicInfo, ...], found: list[Finding], now: float
+) -> tuple[tuple[GroupLook, ...], tuple[OverdueQuery, ...]]:
+    """Ask for the list of consumer groups, and look at no more than ``MOST_GROUPS`` of them, side by side: a
+    partition without a leader keeps the answer about its groups waiting. List and groups take at most ``GROUPS_S``
+    each. Returns what the groups do, and the streaming queries that are overdue at ``now``, the time of the cluster's
+    clocks. Groups without an answer are left out, and named in a note that is added to ``found``."""
+    looks: dict[str, GroupLook] = {}
     overdue: list[OverdueQuery] = []
     try:
         with trio.fail_after(GROUPS_S):
-            members = {group.group: group.members for group in (await log.groups.list())[:MOST_GROUPS]}
+            groups = [group.group for group in (await log.groups.list())[:MOST_GROUPS]]
     except (TidelogError, trio.TooSlowError) as error:
         code, words = (error.code, str(error)) if isinstance(error, TidelogError) else ("", _TOO_LATE)
         what = f"how far consumer groups are is not known: {words}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(code, "Try again."), "groups-unknown"))
-        return {}, ()
+        return (), ()
+    read = TopicsRead(log, topics)
 
     async def ask(group: str) -> None:
-        progress = await log.groups.progress(group)
-        lags[group] = members[group], sum(one.lag for one in progress if one.lag > 0)
-        if not members[group]:
-            overdue.extend(await find_overdue(log, group, progress, now))
+        looks[group] = look = await look_at_group(log, group, read)
+        if not look.members:
+            overdue.extend(await find_overdue(log, group, await log.groups.progress(group), now))
 
-    failed = await ask_each(members, ask, GROUPS_S)
+    failed = await ask_each(groups, ask, GROUPS_S)
     silent = {group: error for group, error in failed.items() if error is None or error.code != "UNKNOWN_GROUP"}
     if silent:
         found.append(_silent_groups(silent))
-    return lags, tuple(sorted(overdue, key=lambda query: (query.group, query.topic)))
+    known = tuple(looks[group] for group in groups if group in looks)
+    return known, tuple(sorted(overdue, key=lambda query: (query.group, query.topic)))
 
 
 def _silent_groups(groups: Mapping[str, TidelogError | None]) -> Finding:

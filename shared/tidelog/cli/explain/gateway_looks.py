@@ -1,8 +1,8 @@
 """What gateways say of their clients: connections, quotas that are used up, and clients that were refused, for
 ``tidelog doctor``.
 
-Counters say how often something happened since the gateway started, so each gateway is asked twice, and what counts is
-what has happened in between. A gateway that refuses this client, too, is asked for its page of metrics over HTTP, which
+Counters say how often something happened since the gateway started. So each gateway is asked twice, and what has
+happened in between counts. A gateway that refuses this client, too, is asked for its page of metrics over HTTP, which
 needs no place among its clients."""
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import trio
+
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import (
         DescribeGroupAnswer,
         GroupEvent,
-        GroupInfo,
         GroupMember,
         GroupPosition,
         MovedPosition,
@@ -121,32 +122,39 @@ class GroupLook:
         return f"{member} ({node})" if node else member
 
 
-async def look_at_groups(log: Log, topics: tuple[TopicInfo, ...], groups: tuple[GroupInfo, ...]) -> list[GroupLook]:
-    """Look at the first ``MOST_GROUPS`` of these groups, and return what they do. Raises ``TidelogError`` if a
-    coordinator does not answer; a group or topic that is deleted meanwhile is left out."""
-    names = {topic.topic_id: topic.name for topic in topics}
-    known: dict[str, TopicInfo | None] = {}
-    looks = []
-    for info in groups[:MOST_GROUPS]:
+class TopicsRead:
+    """The topics that groups read, with the ends of their partitions. Each topic is asked for once, however many
+    groups are looked at side by side."""
+
+    def __init__(self, log: Log, topics: tuple[TopicInfo, ...]) -> None:
+        self._log = log
+        self._names = {topic.topic_id: topic.name for topic in topics}
+        self._known: dict[str, TopicInfo | None] = {}
+        self._asks: dict[str, trio.Lock] = {}
+
+    async def describe(self, topic_id: str) -> TopicInfo | None:
+        """Return a topic; None if it is gone, or its leaders do not answer."""
+        if topic_id not in self._names:
+            return None
+        async with self._asks.setdefault(topic_id, trio.Lock()):
+            if topic_id not in self._known:
+                self._known[topic_id] = await self._ask(self._names[topic_id])
+            return self._known[topic_id]
+
+    async def _ask(self, name: str) -> TopicInfo | None:
         try:
-            described = await log.groups.describe(info.group)
-        except TidelogError as error:
-            if error.code == "UNKNOWN_GROUP":
-                continue
-            raise
-        for topic_id in {at.topic_id for at in described.positions}:
-            if topic_id in names and topic_id not in known:
-                known[topic_id] = await _described(log, names[topic_id])
-        looks.append(await _look(log, described, known))
-    return looks
+            return await self._log.topics.describe(name, offsets=True)
+        except TidelogError:  # it was deleted meanwhile; other findings show every other cause
+            return None
 
 
-async def _described(log: Log, name: str) -> TopicInfo | None:
-    """Return a topic with the ends of its partitions; None if it is gone, or its leaders do not answer."""
-    try:
-        return await log.topics.describe(name, offsets=True)
-    except TidelogError:  # it was deleted meanwhile; other findings show every other cause
-        return None
+async def look_at_group(log: Log, group: str, topics: TopicsRead) -> GroupLook:
+    """Return what a group does. Raises ``TidelogError`` if its coordinator does not answer, or the group is gone."""
+    described = await log.groups.describe(group)
+    read = {
+        topic_id: await topics.describe(topic_id) for topic_id in sorted({at.topic_id for at in described.positions})
+    }
+    return await _look(log, described, read)
 
 
 async def _look(log: Log, described: DescribeGroupAnswer, topics: Mapping[str, TopicInfo | None]) -> GroupLook:
@@ -174,9 +182,7 @@ async def _look(log: Log, described: DescribeGroupAnswer, topics: Mapping[str, T
                 owner = owners.get((topic_id, at.partition), "")
                 looks.append(_of_partition(topic, state, at, owner, fresh.get(at.partition, -1)))
     named = {topic_id: topic.name for topic_id, topic in topics.items() if topic is not None}
-    moved = tuple(
-        (f"{named[one.topic_id]}/{one.partition}", one) for one in described.moved if one.topic_id in named
-    )
+    moved = tuple((f"{named[one.topic_id]}/{one.partition}", one) for one in described.moved if one.topic_id in named)
     return GroupLook(
         *(described.group, described.members, tuple(looks), described.events, moved),
         *(described.time_ms, described.coordinator),
@@ -188,9 +194,7 @@ def readable_end(state: PartitionInfo) -> int:
     return state.high_watermark if state.stable is None else state.stable.offset
 
 
-def _of_partition(
-    topic: TopicInfo, state: PartitionInfo, at: GroupPosition, owner: str, fresh: int
-) -> PartitionLook:
+def _of_partition(topic: TopicInfo, state: PartitionInfo, at: GroupPosition, owner: str, fresh: int) -> PartitionLook:
     settings = ("retention_ms", "retention_bytes", "retention_records")
     retention = ", ".join(f"{name}={topic.config[name]}" for name in settings if topic.config.get(name, "-1") != "-1")
     return PartitionLook(

@@ -38,6 +38,7 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit.events import AuditEvents
 from tidelog_gateway.audit.merged_events import MOST_KEYS
 from tidelog_gateway.audit.writer import Audit
+from tidelog_gateway.clients.client_figures import ClientFigures
 from tidelog_gateway.clients.connections import ClientConnections, ClientView
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, MOST, RepeatedLines
@@ -82,7 +83,9 @@ class Stage:
         self.closed: list[FakeLink] = []
         self.journal = AuditEvents("g1/ab", "g1", 10, trio.current_time())
         audit, leaving = Audit(shell, self.journal, wall_ms), Drain(shell)
-        self.door = ClientConnections(shell, None, guard, audit, wall_ms, leaving, ConnectionSettings(**settings))  # type: ignore[arg-type]
+        chosen = ConnectionSettings(**settings)
+        self.figures = ClientFigures.of(chosen)
+        self.door = ClientConnections(shell, None, guard, audit, wall_ms, leaving, chosen, self.figures)  # type: ignore[arg-type]
         self.door._requests = self  # type: ignore[assignment]
         self.answer: Message | TidelogError = Done()
         """To all requests."""
@@ -197,6 +200,60 @@ def test_a_token_that_is_revoked_ends_its_connections_at_once() -> None:
         assert link.closed
 
     played(act)
+
+
+def test_a_client_that_goes_on_with_a_revoked_or_expired_token_is_named() -> None:
+    revoked, expired, unknown = new_token(), new_token(), new_token()
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.tell(of_alice(revoked), of_alice(expired, wall_ms() + 1000))
+        await pass_s(clock, 2.0)
+        stage.tell(of_alice(expired, 1000))
+        await pass_s(clock, 0.0)
+        causes = {}
+        for made in (revoked, revoked, expired, unknown):
+            refusal = stage.come(made.text)
+            assert isinstance(refusal, TidelogError)
+            causes[made.token_id] = refusal.detail["cause"]
+        assert list(causes.values()) == ["token_revoked", "token_expired", "token_unknown"]
+        rows = stage.figures.refused.recent(wall_ms())
+        assert [(row.cause, row.token, row.principal, row.times) for row in rows] == [
+            ("token_revoked", revoked.token_id, "alice", 2),
+            ("token_expired", expired.token_id, "alice", 1),
+            ("token_unknown", "", "", 1),
+        ]
+
+    played(act)
+
+
+def test_who_has_only_the_id_of_a_revoked_token_learns_nothing() -> None:
+    made = new_token()
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.tell(of_alice(made))
+        await pass_s(clock, 0.1)
+        stage.tell()
+        await pass_s(clock, 0.0)
+        refusal = stage.come(made.text[:-1] + ("a" if made.text[-1] != "a" else "b"))
+        assert isinstance(refusal, TidelogError) and refusal.detail == {"cause": "token_unknown"}
+
+    played(act)
+
+
+def test_each_bound_on_connections_is_a_cause_of_its_own() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.let_in()
+        stage.come()
+        stage.let_in(remote="10.0.0.8:1")
+        stage.come(remote="10.0.0.7:1")
+        rows = stage.figures.refused.recent(wall_ms())
+        assert [(row.cause, row.address) for row in rows] == [
+            ("address_full", "10.0.0.9"),
+            ("gateway_full", "10.0.0.7"),
+        ]
+        assert stage.figures.quotas.largest(1) == [("anonymous", 2)]
+
+    played(act, client_max_connections=2, address_max_connections=1)
 
 
 def test_a_token_of_an_issuer_that_expires_ends_its_connections_at_that_moment() -> None:

@@ -44,6 +44,20 @@ def test_others_and_those_without_a_quota_do_not_wait() -> None:
     assert wait_of(quotas, "bytes_in_s", now=0.0, principal="bob") == 0
 
 
+def test_what_had_to_wait_is_counted_by_principal_and_rate() -> None:
+    quotas = Quotas()
+    quotas.update([Quota("alice", bytes_in_s=1, connections=0)], 0.0)
+    assert list(quotas.pauses(0.0)) == [] and quotas.refusals == {}
+    quotas.spend("alice", "bytes_in_s", 3, 0.0)
+    assert wait_of(quotas, "bytes_in_s", now=0.0) and wait_of(quotas, "bytes_in_s", now=0.5)
+    assert quotas.refuse_connection("alice") is not None
+    quotas.count_refusal("bob", "bytes_in_s")
+    assert quotas.refusals == {("alice", "bytes_in_s"): 2, ("alice", "connections"): 1}, "bob has no quota"
+    assert [(who, rate) for who, rate, _ in quotas.pauses(0.5)] == [("alice", "bytes_in_s")]
+    quotas.update([], 1.0)
+    assert quotas.refusals == {} and list(quotas.pauses(1.0)) == []
+
+
 def test_a_debt_outlives_other_changes_and_ends_with_another_quota() -> None:
     quotas = Quotas()
     quota = Quota("alice", bytes_in_s=1)

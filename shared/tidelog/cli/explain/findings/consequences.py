@@ -12,14 +12,31 @@ _LOST_SERVERS = ("replica-servers-all-down", "replica-server-down", "replica-ser
 _UNSTEADY = ("server-restarting", "server-unsteady")
 _HELD_UP = ("disk-full", "disk-full-of-logs", "disk-full-of-other-files", "disk-slow", "server-starved")
 _CUT = ("network-cut-one-way", "network-cut", "network-cut-to-gateway")
+_CERTIFICATES = ("certificate-expired", "certificate-not-valid-yet", "certificate-not-accepted")
+_UNREADABLE = ("batch-unreadable", "partition-without-leader", "partition-paused", "last-stable-offset-held")
+_NO_COMMITS = ("in-sync-below-minimum", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY, *_HELD_UP, *_CUT)
+_REBALANCES = ("member-expelled-repeatedly", "members-come-and-go", "member-expelled-while-alive")
+_IDLE_MEMBERS = ("member-commits-nothing", "member-stands-still", "consumers-too-slow")
+_OF_GROUPS = {
+    "group-behind": (
+        *("streaming-query-dead", *_IDLE_MEMBERS, *_REBALANCES, "retention-overtook-reader", *_UNREADABLE),
+    ),
+    "group-without-members": (
+        *("streaming-query-dead", "retention-overtook-reader", "members-come-and-go", *_UNREADABLE),
+    ),
+    **dict.fromkeys(_IDLE_MEMBERS, ("retention-overtook-reader", *_REBALANCES, *_UNREADABLE, *_NO_COMMITS)),
+    "member-expelled-while-alive": ("member-expelled-repeatedly", *_NO_COMMITS),
+    "member-expelled-repeatedly": _NO_COMMITS,
+    "members-come-and-go": (*_UNREADABLE, "retention-overtook-reader", *_NO_COMMITS),
+}
 FOLLOWS: Mapping[str, Sequence[str]] = {
     "controllers-without-majority": ("controller-disks-needed",),
     "controller-disk-rolled-back": ("controller-disks-needed",),
     "controllers-unreachable": _NO_MAJORITY,
-    "controller-silent": _NO_MAJORITY,
+    "controller-silent": (*_CERTIFICATES, *_NO_MAJORITY),
     "server-session-lapsed": _NO_MAJORITY,
     "leadership-unconfirmed": (*_NO_MAJORITY, *_UNSTEADY, *_LOST_SERVERS),
-    "replica-server-down": (*_UNSTEADY, "replica-servers-all-down"),
+    "replica-server-down": (*_CERTIFICATES, *_UNSTEADY, "replica-servers-all-down"),
     "partition-without-leader": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY, *_HELD_UP, *_CUT),
     "in-sync-below-minimum": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
     "replica-out-of-sync": (
@@ -33,8 +50,8 @@ FOLLOWS: Mapping[str, Sequence[str]] = {
     "leaders-uneven": (*_UNSTEADY, *_LOST_SERVERS, *_HELD_UP),
     "metrics-unknown": (*_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
     "feature-level-behind": ("versions-mixed",),
-    "group-without-members": ("streaming-query-dead",),
-    "group-behind": ("streaming-query-dead", "batch-unreadable", "partition-without-leader", "partition-paused"),
+    "gateway-unreachable": _CERTIFICATES,
+    **_OF_GROUPS,
     "transaction-end-uncommitted": ("in-sync-below-minimum", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY),
     "transaction-marker-not-taken": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),
     "groups-unknown": ("partition-without-leader", *_LOST_SERVERS, *_NO_MAJORITY),

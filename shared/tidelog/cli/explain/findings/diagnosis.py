@@ -8,11 +8,14 @@ from tidelog.cli.explain.findings.controllers import examine_controllers
 from tidelog.cli.explain.findings.copies import examine_copies, examine_damage, examine_unreadable
 from tidelog.cli.explain.findings.disks import examine_growth
 from tidelog.cli.explain.findings.finding import Finding, in_order
+from tidelog.cli.explain.findings.gateways import examine_gateways
+from tidelog.cli.explain.findings.group_members import examine_members
+from tidelog.cli.explain.findings.group_positions import examine_positions
 from tidelog.cli.explain.findings.groups import examine_groups, examine_retention_waits
 from tidelog.cli.explain.findings.network import examine_network
 from tidelog.cli.explain.findings.partitions import examine_partitions
 from tidelog.cli.explain.findings.pipelines import examine_queries
-from tidelog.cli.explain.findings.security import examine_heirs
+from tidelog.cli.explain.findings.security import examine_certificates, examine_heirs
 from tidelog.cli.explain.findings.servers import examine_balance, examine_limits, examine_servers
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.findings.transactions import examine_wait
@@ -44,7 +47,11 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
         *examine_balance(metadata),
         *examine_groups(view.lags),
         *examine_queries(view.overdue),
+        *examine_members(view.groups),
+        *examine_positions(view.groups, frozenset((one.group, one.topic) for one in view.awaited)),
         *examine_retention_waits(view),
+        *examine_gateways(view.gateways),
+        *examine_certificates(view.certificates),
     ]
     found += [examine_wait(one) for one in view.waits]
     return in_order(with_causes(found))

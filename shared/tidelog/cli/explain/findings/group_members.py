@@ -47,7 +47,9 @@ def _expelled(look: GroupLook, recent: Sequence[GroupEvent]) -> Iterator[Finding
     for member in dict.fromkeys(event.member for event in recent if event.event in _EXPELLED):
         own = [event for event in recent if event.member == member]
         times = [event for event in own if event.event in _EXPELLED]
-        if not any(event.event in ("joined", "commit_refused") and event.time_ms >= times[0].time_ms for event in own):
+        if not any(
+            event.event in ("joined", "commit_refused") and event.time_ms >= times[0].time_ms for event in own
+        ):
             continue
         last = times[-1]
         why = _WHY[last.event].format(last.timeout_ms)
@@ -87,7 +89,8 @@ def _passing(look: GroupLook, recent: Sequence[GroupEvent]) -> Iterator[Finding]
     names = ", ".join(dict.fromkeys(look.program(member) for member in list(lives)[-MOST_NAMED:]))
     what = (
         f"group {look.group} rebalances again and again: {len(lives)} members joined and were gone again within"
-        f" {WINDOW_MS // 1000} s, each after {max(lives.values()) / 1000:.1f} s at most, and none had processed anything"
+        f" {WINDOW_MS // 1000} s, each after {max(lives.values()) / 1000:.1f} s at most, and none had processed"
+        " anything"
     )
     step = "Their programs end and are started again: see the logs of those programs, and of what starts them."
     yield Finding(PROBLEM, what, step, "members-come-and-go", (look.group,), f"The last of them: {names}.")

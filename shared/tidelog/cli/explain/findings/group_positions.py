@@ -78,8 +78,8 @@ def _step(group: str, places: Sequence[tuple[str, MovedPosition]]) -> str:
     topic, _, partition = name.rpartition("/")
     reset = f"'tidelog groups reset {group} -t {topic} -p {partition} --to {one.before}'"
     return (
-        f"If nobody wanted that, end the consumers and put it back, each as {reset}. The topic __audit says who did it"
-        " ('commit_offsets'), where the audit is on."
+        f"If nobody wanted that, end the consumers and put it back, each as {reset}. The topic __audit says who did"
+        " it ('commit_offsets'), where the audit is on."
     )
 
 

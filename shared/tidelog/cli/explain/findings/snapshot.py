@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from tidelog.cli.explain.certificate_looks import CertificateLook
 from tidelog.cli.explain.disk_growth import Growth
+from tidelog.cli.explain.gateway_looks import GatewayLook
+from tidelog.cli.explain.group_looks import GroupLook
 from tidelog.cli.explain.histories import Histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, KeptForGroup
 from tidelog.cli.explain.streaming_queries import OverdueQuery
@@ -72,3 +75,9 @@ class ClusterSnapshot:
     milliseconds; 0: not known."""
     overdue: tuple[OverdueQuery, ...] = ()
     """Streaming queries that have committed nothing although records wait for them."""
+    groups: tuple[GroupLook, ...] = ()
+    """What consumer groups are doing."""
+    gateways: tuple[GatewayLook, ...] = ()
+    """What gateways say of their clients."""
+    certificates: tuple[CertificateLook, ...] = ()
+    """Certificates that the processes show."""
