@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         TopicInfo,
     )
 
-LATE_S = 12.0
-"""Seconds that a record may wait for the group before its position counts as late: more than two of the usual
-intervals between commits (``auto_commit_s``)."""
+LATE_S = 10.0
+"""Seconds that a record may wait for the group before its position counts as late: two of the usual intervals between
+commits (``auto_commit_s``)."""
 MOST_GROUPS = 50
 """Most consumer groups that are looked at."""
 MOST_LATE = 8

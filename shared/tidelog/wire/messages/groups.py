@@ -299,8 +299,8 @@ class GroupEvent:
 @dataclass(frozen=True, slots=True)
 class MovedPosition:
     """Part of ``DescribeGroupAnswer``: a position that a member had committed, and that a client that is no member
-    has set to another place since, by ``tidelog groups reset`` for example. No longer reported once members have
-    passed the place from where it was set back, or it was put back there."""
+    has set to another place since, by ``tidelog groups reset`` for example. No longer reported once it was put back,
+    or a minute after members have passed the place from where it was set back."""
 
     topic_id: str
     partition: int
@@ -310,6 +310,9 @@ class MovedPosition:
     """Position that was set instead."""
     time_ms: int
     """Wall clock of the coordinator, in milliseconds."""
+    passed_ms: int = -1
+    """Wall clock of the coordinator when a member had passed the place from where the position was set back; -1: not
+    yet."""
 
 
 @dataclass(frozen=True, slots=True)

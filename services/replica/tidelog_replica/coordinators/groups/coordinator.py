@@ -462,7 +462,7 @@ class GroupCoordinator:
             tuple(_describe_member(member, self._topics, now) for member in members),
             tuple(_paced_position(group, at) for at in _positions_of(group)),
             group.recent.events,
-            group.recent.moved,
+            group.recent.moved(wall_ms),
             wall_ms,
         )
 

@@ -23,6 +23,8 @@ MOST_EVENTS = 64
 """Most events that are kept of a group; the oldest goes."""
 MOST_MOVED = 100
 """Most positions of a group that are kept as moved from outside; the oldest goes."""
+PASSED_MS = 60_000
+"""Milliseconds for which a position that was set back is reported after members have passed where it was."""
 MERGED_MS = 10_000
 """Milliseconds within which refused commits of one member with one code are one event with their number."""
 PACE_MS = 10_000
@@ -54,10 +56,12 @@ class RecentEvents:
         """Return the events that are kept, the oldest first."""
         return tuple(self._events)
 
-    @property
-    def moved(self) -> tuple[MovedPosition, ...]:
-        """Return the positions that were moved by a client that is no member, and that no member has passed since."""
-        return tuple(self._moved.values())
+    def moved(self, now_ms: int) -> tuple[MovedPosition, ...]:
+        """Return the positions that were moved by a client that is no member, without those that were set back and
+        that members have passed more than ``PASSED_MS`` ago."""
+        return tuple(
+            one for one in self._moved.values() if one.passed_ms < 0 or now_ms - one.passed_ms <= PASSED_MS
+        )
 
     def earlier(self, partition: TopicPartition) -> tuple[int, int]:
         """Return an earlier position of the group in the partition, and when it was committed; (-1, -1) if none is
@@ -100,14 +104,14 @@ class RecentEvents:
 
     def _on_moved(self, partition: TopicPartition, old: OffsetRecord, new: OffsetRecord) -> None:
         """Keep a position that a member had committed and a client that is no member has changed. Forget it when it
-        is put back, or when members have passed the place from where it was set back."""
+        is put back; note when a member has passed the place from where it was set back."""
         moved = self._moved.get(partition)
         if new.member:
-            if moved is not None and moved.after < moved.before <= new.offset:
-                del self._moved[partition]
+            if moved is not None and moved.passed_ms < 0 and moved.after < moved.before <= new.offset:
+                self._moved[partition] = replace(moved, passed_ms=new.ms)
             return
         before = old.offset if moved is None or moved.after != old.offset else moved.before
-        if before == new.offset:
+        if new.offset in (before, before if moved is None else moved.before):
             self._moved.pop(partition, None)
         elif old.member or moved is not None:
             if moved is None and len(self._moved) >= MOST_MOVED:

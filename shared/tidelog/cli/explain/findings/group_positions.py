@@ -85,4 +85,5 @@ def _step(group: str, places: Sequence[tuple[str, MovedPosition]]) -> str:
 
 def _evidence(look: GroupLook, places: Sequence[tuple[str, MovedPosition]]) -> str:
     each = (f"{name} from {one.before} to {one.after}" for name, one in places[:MOST_NAMED])
-    return f"{(look.now_ms - places[0][1].time_ms) / 1000:.0f} s ago: {', '.join(each)}."
+    passed = " Members have processed that again by now." if all(one.passed_ms >= 0 for _, one in places) else ""
+    return f"{(look.now_ms - places[0][1].time_ms) / 1000:.0f} s ago: {', '.join(each)}.{passed}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from support.group_coordinator import ORDERS, Desk, code
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import CommitOffsets, GroupPosition, LeaveGroup, MovedPosition
-from tidelog_replica.coordinators.groups.recent_events import MERGED_MS, MOST_EVENTS, PACE_MS, RecentEvents
+from tidelog_replica.coordinators.groups.recent_events import MERGED_MS, MOST_EVENTS, PACE_MS, PASSED_MS, RecentEvents
 from tidelog_replica.coordinators.groups.records import OffsetRecord
 
 HERE = TopicPartition(ORDERS.topic_id, 0)
@@ -120,6 +120,12 @@ def test_a_position_set_back_is_remembered_until_members_have_passed_where_it_wa
     desk.commit("b", 0, 99)
     assert len(desk.describe().moved) == 1
     desk.commit("b", 0, 100)
+    passed = desk.wall_ms
+    assert desk.describe().moved[0].passed_ms == passed
+    desk.wall_ms += PASSED_MS
+    desk.commit("b", 0, 200)
+    assert desk.describe().moved[0].passed_ms == passed
+    desk.wall_ms += 1
     assert desk.describe().moved == ()
 
 
@@ -143,6 +149,19 @@ def test_a_position_that_was_skipped_stays_remembered_while_members_go_on() -> N
     desk.join("b")
     desk.commit("b", 0, 160)
     assert [(one.before, one.after) for one in desk.describe().moved] == [(100, 150)]
+
+
+def test_skipped_records_may_be_processed_after_all_though_members_went_on() -> None:
+    desk = Desk()
+    desk.join("a")
+    desk.commit("a", 0, 100)
+    desk.ask(LeaveGroup("g", "a"))
+    set_from_outside(desk, 150)
+    desk.join("b")
+    desk.commit("b", 0, 160)
+    desk.ask(LeaveGroup("g", "b"))
+    set_from_outside(desk, 100)
+    assert desk.describe().moved == ()
 
 
 def test_positions_of_a_program_that_is_never_a_member_are_its_own() -> None:
