@@ -296,6 +296,59 @@ ALERTS = (
         "The board says where the time goes: commit, fetch, disk.",
     ),
     Alert(
+        "TidelogGroupFallsBehind",
+        "min_over_time(deriv(tidelog_group_lag_records[5m])[10m:1m]) > 0",
+        "5m",
+        "warning",
+        "The lag of group {{ $labels.group }} grows by {{ $value }} records a second",
+        "Its members are too slow, stand still or never commit: 'tidelog doctor' says which.",
+    ),
+    Alert(
+        "TidelogGroupRebalances",
+        "sum by (instance) (increase(tidelog_group_generations_total[10m])) > 60"
+        " or sum by (instance) (increase(tidelog_group_expelled_members_total[10m])) > 5",
+        "0m",
+        "warning",
+        "Groups that {{ $labels.instance }} coordinates rebalance again and again ({{ $value }} times in 10 minutes)",
+        "Members are expelled although they live, or their programs end and are started again. 'tidelog doctor' names"
+        " the group, the members and why.",
+    ),
+    Alert(
+        "TidelogGroupOvertaken",
+        "max by (group) (tidelog_group_overtaken_partitions) > 0",
+        "1m",
+        "critical",
+        "Retention deleted what group {{ $labels.group }} had not processed, in {{ $value }} partitions",
+        "Its readers end with OFFSET_OUT_OF_RANGE. 'tidelog doctor' says how many offsets are gone, and how to go on"
+        " with what is left.",
+    ),
+    Alert(
+        "TidelogQuotaUsedUp",
+        "sum by (principal, rate) (rate(tidelog_gateway_quota_refusals_total[5m])) > 0",
+        "10m",
+        "info",
+        "{{ $labels.principal }} waits for its quota of {{ $labels.rate }}, {{ $value }} times a second",
+        "It is slow without an error. 'tidelog quotas list' shows the quota; raise it, or have the program do less.",
+    ),
+    Alert(
+        "TidelogConnectionsRefused",
+        'sum by (instance, cause) (increase(tidelog_gateway_refused_connections_total{cause=~".*_full"}[5m])) > 0',
+        "1m",
+        "critical",
+        "{{ $labels.instance }} refuses clients: {{ $labels.cause }}",
+        "The gateway, an address or a principal has as many connections as it may have."
+        " tidelog_gateway_principal_connections and 'tidelog doctor' say who has them.",
+    ),
+    Alert(
+        "TidelogTokensRefused",
+        'sum by (instance, cause) (increase(tidelog_gateway_refused_connections_total{cause=~"token_.*"}[10m])) > 0',
+        "0m",
+        "warning",
+        "{{ $labels.instance }} refuses clients with tokens that are not valid: {{ $labels.cause }}",
+        "A program goes on with a token that was revoked or has expired. 'tidelog doctor' names the token, its"
+        " principal and the address.",
+    ),
+    Alert(
         "TidelogTransactionsNotTold",
         'max(tidelog_replica_oldest_transaction_seconds{state=~"committing|aborting"}) > 60',
         "1m",

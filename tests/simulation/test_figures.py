@@ -15,15 +15,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import tidelog
 import trio
 from tidelog import ProducerOptions
+from tidelog.acl import id_of
 from tidelog.batch.format import encode_batch, read_header, seal_batch
 from tidelog.client.core import batch as client_batch
 from tidelog.errors import TidelogError
 from tidelog.sansio.recent_sums import WINDOW_S
 from tidelog.testing.shells.services import GATEWAY_URL
+from tidelog.types import Quota
 from tidelog_controller.observability import metrics as controller
 from tidelog_gateway.observability import metrics as gateway
+from tidelog_gateway.settings import ConnectionSettings
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
 from trio.testing import MockClock
@@ -470,6 +474,27 @@ async def _ask_over_http(stage: Stage, method: str, path: str, status: int) -> N
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer
 
 
+async def clients_are_refused(stage: Stage) -> None:
+    """A full gateway, a token that was revoked, and a quota that is used up."""
+    log = stage.log
+    await log.topics.create("t", replication_factor=3)
+    token = await log.access.create_token("alice")
+    await log.access.alter_quotas([Quota("alice", bytes_in_s=100)])
+    assert stage.value("tidelog_gateway_connections_limit") == ConnectionSettings().client_max_connections
+    async with tidelog.connect(GATEWAY_URL, token=token) as alice, alice.producer("t", LEADER) as producer:
+        await stage.until_shown(1, "tidelog_gateway_principal_connections{alice}")
+        for _ in range(3):
+            await producer.send(b"x" * 100)
+        assert stage.value("tidelog_gateway_quota_refusals{alice,bytes_in_s}") >= 1
+        await producer.send(b"x" * 100)
+        await stage.until(lambda: stage.value("tidelog_gateway_quota_pause_seconds{alice,bytes_in_s}") > 0)
+    await log.access.revoke_token(id_of(token))
+    with pytest.raises(TidelogError, match="revoked"):
+        async with tidelog.connect(GATEWAY_URL, token=token, connect_timeout_s=1.0):
+            pass
+    assert stage.value("tidelog_gateway_refused_connections{token_revoked}") >= 1
+
+
 STORIES: dict[Story, tuple[str, ...]] = {
     records_come_and_go: (
         *("gateway_connections", "gateway_requests", "gateway_produced_batches", "gateway_produced_records"),
@@ -522,6 +547,10 @@ STORIES: dict[Story, tuple[str, ...]] = {
     a_server_is_slow: (
         *("gateway_server_limit_bytes_per_second", "gateway_server_slow_intervals", "gateway_throttle_holds"),
         *("gateway_throttled_acks", "gateway_throttle_time_seconds"),
+    ),
+    clients_are_refused: (
+        *("gateway_connections_limit", "gateway_principal_connections", "gateway_refused_connections"),
+        *("gateway_quota_refusals", "gateway_quota_pause_seconds"),
     ),
     batches_cannot_be_decoded: ("replica_unreadable_batches",),
     copies_differ: ("replica_differing_partitions",),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import trio
+from incidents.incident import Incident
 from incidents.readers import (
     SHORT_SESSION_S,
     PausedReader,
@@ -15,7 +16,6 @@ from incidents.readers import (
     positions,
     reset,
 )
-from incidents.incident import Incident
 from incidents.stage import Stage
 from tidelog.errors import TidelogError
 

@@ -52,6 +52,14 @@ LAG = Metric(
 LARGEST_LAG = Metric(
     "tidelog_group_largest_lag_records", "gauge", "records", "Largest lag of the group in one partition.", ("group",)
 )
+OVERTAKEN = Metric(
+    "tidelog_group_overtaken_partitions",
+    "gauge",
+    "partitions",
+    "Partitions in which retention has deleted what the group had not processed: its position lies below the log"
+    " start. Of partitions with a copy here; absent: there is none.",
+    ("group",),
+)
 UNKNOWN = Metric(
     "tidelog_group_unknown_lag_partitions",
     "gauge",
@@ -60,7 +68,7 @@ UNKNOWN = Metric(
     " contains them.",
 )
 METRICS = (
-    *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN),
+    *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, OVERTAKEN, UNKNOWN),
     *metrics_of(ReplicaCounts, "group_generations", "group_commit_refusals"),
 )
 
@@ -143,6 +151,8 @@ def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
         yield GENERATION, (group.name,), group.generation
         yield LAG, (group.name,), sum(lag)
         yield LARGEST_LAG, (group.name,), max(lag, default=0)
+        if overtaken := sum(_is_overtaken(node, key, at.offset) for key, at in group.offsets.items()):
+            yield OVERTAKEN, (group.name,), overtaken
 
 
 def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
@@ -150,6 +160,12 @@ def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
     ``ends``. Other partitions are left out."""
     known = ((ends[key], position.offset) for key, position in group.offsets.items())
     return [max(0, end - offset) for end, offset in known if end is not None]
+
+
+def _is_overtaken(node: ReplicaNode, key: TopicPartition, offset: int) -> bool:
+    """Return whether a group's position lies below the log start of a partition that this server has a copy of."""
+    found = node.partitions.get(key)
+    return found is not None and found.role is not None and found.offline is None and offset < found.log.start
 
 
 def _end_here(node: ReplicaNode, key: TopicPartition) -> int | None:

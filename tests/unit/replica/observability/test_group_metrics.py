@@ -32,8 +32,8 @@ ALL = ("r1", "r2", "r3")
 class Watched(Net):
     """r1 coordinates. Of ``near`` every server has a copy, led by r2; ``far`` is on r2 and r3 only."""
 
-    def __init__(self) -> None:
-        super().__init__(3, TopicConfig(min_insync_replicas=1, flush="os"))
+    def __init__(self, **config: Any) -> None:
+        super().__init__(3, TopicConfig(min_insync_replicas=1, flush="os", **config))
         self.start()
         self.asked: list[tuple[str, TopicPartition]] = []
         self.mute = False
@@ -112,6 +112,17 @@ def test_of_partitions_elsewhere_the_leaders_are_asked_when_somebody_looks() -> 
     net.advance(60)
     assert len(net.asked) == 2, "nobody looks: nobody is asked"
     assert net.figures()["_lag_records/billing"] == 9
+
+
+def test_positions_below_the_log_start_were_overtaken_by_retention() -> None:
+    net = Watched(retention_records=3, segment_max_bytes=1024)
+    net.fill("id-near", 40, 1)
+    net.commit("billing", "id-near", 0, 0)
+    net.commit("audit", "id-near", 40, 1)
+    net.advance(2 * net.settings.retention_check_interval_s)
+    found = net.figures()
+    assert found["_overtaken_partitions/billing"] == 1
+    assert "_overtaken_partitions/audit" not in found
 
 
 def test_unknown_lags_are_counted_as_unknown_and_known_ones_stay() -> None:

@@ -59,9 +59,7 @@ class RecentEvents:
     def moved(self, now_ms: int) -> tuple[MovedPosition, ...]:
         """Return the positions that were moved by a client that is no member, without those that were set back and
         that members have passed more than ``PASSED_MS`` ago."""
-        return tuple(
-            one for one in self._moved.values() if one.passed_ms < 0 or now_ms - one.passed_ms <= PASSED_MS
-        )
+        return tuple(one for one in self._moved.values() if one.passed_ms < 0 or now_ms - one.passed_ms <= PASSED_MS)
 
     def earlier(self, partition: TopicPartition) -> tuple[int, int]:
         """Return an earlier position of the group in the partition, and when it was committed; (-1, -1) if none is
