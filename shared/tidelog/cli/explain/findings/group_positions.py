@@ -55,10 +55,12 @@ def _overtaken(look: GroupLook, places: Sequence[PartitionLook]) -> Finding:
 
 
 def _moved(look: GroupLook) -> Iterator[Finding]:
-    """Yield a finding if positions were set back, and one if they were set forward, by a client that is no member."""
+    """Yield a finding if positions were set back, and one if they were set forward, by a client that is no member.
+    One that was set forward to where the log begins has passed over nothing that is still there."""
+    starts = {one.name: one.log_start for one in look.partitions}
     recent = [(name, one) for name, one in look.moved if look.now_ms - one.time_ms <= KNOWN_MS]
     back = [(name, one) for name, one in recent if one.after < one.before]
-    forward = [(name, one) for name, one in recent if one.after > one.before]
+    forward = [(name, one) for name, one in recent if one.after > max(one.before, starts.get(name, 0))]
     for places, code, how, effect in (
         (back, "position-set-back", "set back", "what is between is processed again"),
         (forward, "position-set-forward", "set forward", "what is between is not processed"),

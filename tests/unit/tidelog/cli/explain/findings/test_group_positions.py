@@ -57,8 +57,12 @@ def test_a_position_that_was_set_forward_makes_the_group_pass_records_over() -> 
     assert one.cause == "position-set-forward" and "is not processed" in one.what
 
 
+def test_a_position_that_was_set_to_where_the_log_begins_passes_over_nothing() -> None:
+    assert found(group(PLACE, moved(100, 400))) == []
+
+
 def test_both_are_named_where_both_happened() -> None:
-    assert [one.cause for one in found(group(PLACE, moved(9, 1), moved(1, 9)))] == [
+    assert [one.cause for one in found(group(PLACE, moved(900, 500), moved(500, 900)))] == [
         *("position-set-back", "position-set-forward"),
     ]
 
