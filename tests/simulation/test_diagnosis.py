@@ -44,7 +44,7 @@ async def written(stage: Stage, **config: object) -> AsyncIterator[trio.Nursery]
             while True:
                 await producer.send(b"x" * 50, partition=number % 2)
                 number += 1
-                await trio.sleep(PAUSE_S)
+                await stage.tick(PAUSE_S)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write)
@@ -56,7 +56,7 @@ async def read(stage: Stage, each_s: float = 0.0, options: GroupOptions = AUTO, 
     """Read ``t`` in the group ``g``, working ``each_s`` seconds on a record, until so many are read."""
     async with tidelog.connect(GATEWAY_URL) as log, log.consume("t", group="g", group_options=options) as member:
         async for _ in member:
-            await trio.sleep(each_s)
+            await stage.tick(each_s)
             most -= 1
             if not most:
                 return
@@ -72,7 +72,7 @@ async def named(stage: Stage, cause: str) -> Finding:
     found: list[Finding] = []
     with trio.move_on_after(NAMED_S):
         while [one.cause for one in found] != [cause]:
-            await trio.sleep(1.0)
+            await stage.tick(1.0)
             found = await causes(stage)
     assert [one.cause for one in found] == [cause], found
     assert found[0].evidence and found[0].next_step
@@ -84,7 +84,7 @@ async def silent(stage: Stage, seconds: float) -> None:
     found = await causes(stage)
     with trio.move_on_after(seconds):
         while found:
-            await trio.sleep(1.0)
+            await stage.tick(1.0)
             found = await causes(stage)
     assert not found
 
@@ -93,7 +93,7 @@ async def a_healthy_group_is_silent(stage: Stage) -> None:
     async with written(stage) as nursery:
         nursery.start_soon(read, stage)
         for _ in range(20):
-            await trio.sleep(1.0)
+            await stage.tick(1.0)
             assert await causes(stage) == []
 
 
@@ -133,7 +133,7 @@ async def positions_are_set_forward(stage: Stage) -> None:
     async with written(stage) as nursery:
         await read(stage, most=60)
         before = await stage.log.groups.fetch_offsets("g", "t")
-        await trio.sleep(3.0)
+        await stage.tick(3.0)
         await stage.log.groups.reset("g", "t", await stage.log.partitions.find_positions("t", "latest"))
         await read(stage, most=10)
         await named(stage, "position-set-forward")
@@ -162,8 +162,8 @@ async def programs_end_and_are_started_again(stage: Stage) -> None:
                 while True:
                     async with tidelog.connect(GATEWAY_URL) as log, log.consume("t", group="g") as member:
                         await member.__anext__()
-                        await trio.sleep(0.5)
-                    await trio.sleep(0.5)
+                        await stage.tick(0.5)
+                    await stage.tick(0.5)
 
         nursery.start_soon(again)
         await named(stage, "members-come-and-go")

@@ -185,7 +185,7 @@ async def _look_at_certificates(
     if view is not None:
         urls |= {server.node: server.url for server in view.metadata.servers}
         urls |= {one.node: one.url for one in (view.quorum.controllers if view.quorum else ())}
-    return await look_at_certificates(urls, TlsFiles(tls_options()), time.time())
+    return await look_at_certificates(urls, TlsFiles(tls_options()), time.time_ns() / 1e9)
 
 
 async def _first_snapshot(log: Log, name: str, found: list[Finding]) -> ClusterSnapshot:

@@ -9,9 +9,9 @@ from tidelog.cli.explain.findings.copies import examine_copies, examine_damage, 
 from tidelog.cli.explain.findings.disks import examine_growth
 from tidelog.cli.explain.findings.finding import Finding, in_order
 from tidelog.cli.explain.findings.gateways import examine_gateways
-from tidelog.cli.explain.findings.group_members import examine_members
-from tidelog.cli.explain.findings.group_positions import examine_positions
-from tidelog.cli.explain.findings.groups import examine_groups, examine_retention_waits
+from tidelog.cli.explain.findings.groups.lags import examine_groups, examine_retention_waits
+from tidelog.cli.explain.findings.groups.members import examine_members
+from tidelog.cli.explain.findings.groups.positions import examine_positions
 from tidelog.cli.explain.findings.network import examine_network
 from tidelog.cli.explain.findings.partitions import examine_partitions
 from tidelog.cli.explain.findings.pipelines import examine_queries

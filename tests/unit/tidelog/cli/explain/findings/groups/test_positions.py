@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.cli.explain.findings.finding import Finding
-from tidelog.cli.explain.findings.group_positions import KNOWN_MS, SETTLED_MS, examine_positions
+from tidelog.cli.explain.findings.groups.positions import KNOWN_MS, SETTLED_MS, examine_positions
 from tidelog.cli.explain.group_looks import GroupLook, PartitionLook
 from tidelog.wire.messages import MovedPosition
 

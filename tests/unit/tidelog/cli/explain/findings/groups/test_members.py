@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidelog.cli.explain.findings.consequences import with_causes
 from tidelog.cli.explain.findings.finding import Finding
-from tidelog.cli.explain.findings.group_members import LAST_MS, WINDOW_MS, examine_members
+from tidelog.cli.explain.findings.groups.members import LAST_MS, WINDOW_MS, examine_members
 from tidelog.cli.explain.group_looks import LATE_S, GroupLook, PartitionLook
 from tidelog.wire.messages import GroupEvent, GroupMember
 
