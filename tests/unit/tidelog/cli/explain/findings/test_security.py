@@ -1,4 +1,5 @@
-"""What the doctor says of certificates, and what a handshake shows of them."""
+"""What the doctor says of certificates, and what a handshake shows of them. Tests ``findings/security.py`` and
+``certificate_looks.py``."""
 
 from __future__ import annotations
 
