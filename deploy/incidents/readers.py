@@ -3,7 +3,6 @@ own that can be paused."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -146,14 +145,22 @@ class PausedReader:
     def __init__(self, stage: Stage, topic: str, group: str) -> None:
         arguments = (stage.gateway, topic, group, str(SHORT_SESSION_S))
         self._process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stderr=subprocess.DEVNULL)
+        stage.nursery.start_soon(self._end_with_run)
+
+    async def _end_with_run(self) -> None:
+        """Kill the process at the end of the run, however that ends."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.end()
 
     async def pause(self, seconds: float) -> None:
         """Stop the process for so long, as a long computation does, and let it go on."""
         try:
-            os.kill(self._process.pid, signal.SIGSTOP)
+            self._process.send_signal(signal.SIGSTOP)
             await trio.sleep(seconds)
         finally:
-            os.kill(self._process.pid, signal.SIGCONT)
+            self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Kill the process."""
