@@ -67,6 +67,8 @@ const groupMember = shape({
   heard_ms: or(-1, integer),
   leaving_ms: or(-1, integer),
   work: or(null, memberWork),
+  joined_ms: or(-1, integer),
+  advanced_ms: or(-1, integer),
 });
 
 const groupPosition = shape({
@@ -76,6 +78,28 @@ const groupPosition = shape({
   leader_epoch: or(-1, integer),
   metadata: or("", text),
   committed_ms: or(-1, integer),
+  earlier_offset: or(-1, integer),
+  earlier_ms: or(-1, integer),
+});
+
+const groupEvent = shape({
+  event: text,
+  time_ms: integer,
+  member: text,
+  node: or("", text),
+  code: or("", text),
+  times: or(1, integer),
+  timeout_ms: or(0, integer),
+  advanced: or(false, flag),
+});
+
+const movedPosition = shape({
+  topic_id: text,
+  partition: integer,
+  before: integer,
+  after: integer,
+  time_ms: integer,
+  passed_ms: or(-1, integer),
 });
 
 export const describeGroupAnswer = shape({
@@ -86,6 +110,9 @@ export const describeGroupAnswer = shape({
   coordinator: text,
   members: or([], list(groupMember)),
   positions: or([], list(groupPosition)),
+  events: or([], list(groupEvent)),
+  moved: or([], list(movedPosition)),
+  time_ms: or(-1, integer),
 });
 
 const digestEntry = shape({ offset: integer, boundary: integer, chain: bytes });
@@ -201,7 +228,23 @@ export const metadataAnswer = shape({
   gateways: or([], list(gatewayInfo)),
 });
 
-export const metricsAnswer = shape({ page: text, version: or("", text), time_ms: or(-1, integer) });
+const refusedClient = shape({
+  cause: text,
+  address: text,
+  name: or("", text),
+  principal: or("", text),
+  token: or("", text),
+  times: or(1, integer),
+  first_ms: or(-1, integer),
+  last_ms: or(-1, integer),
+});
+
+export const metricsAnswer = shape({
+  page: text,
+  version: or("", text),
+  time_ms: or(-1, integer),
+  refused: or([], list(refusedClient)),
+});
 
 export const offsetAnswer = shape({
   offset: integer,
