@@ -51,6 +51,7 @@ def page() -> str:
     others = [one for one in catalogue.values() if one not in first and one not in twins]
     lines = [
         HEAD,
+        *_not_seen([*first, *twins, *others]),
         "## Incidents and what is said",
         "",
         *_table(first),
@@ -60,6 +61,17 @@ def page() -> str:
         *_table([*twins, *others]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _not_seen(incidents: list[Incident]) -> Iterator[str]:
+    """Yield the paragraph that names the incidents of which no run is recorded, and an empty line; nothing if there
+    are none."""
+    names = [f"`{one.name}`" for one in incidents if not _run(one.name)]
+    if names:
+        yield "No run is recorded of these incidents. That `tidelog doctor` names their causes is shown by tests of its"
+        yield "rules, but has not been seen in a cluster of real processes:"
+        yield f"{', '.join(names)}."
+        yield ""
 
 
 def _table(incidents: list[Incident]) -> Iterator[str]:
