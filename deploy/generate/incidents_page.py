@@ -68,8 +68,8 @@ def _not_seen(incidents: list[Incident]) -> Iterator[str]:
     are none."""
     names = [f"`{one.name}`" for one in incidents if not _run(one.name)]
     if names:
-        yield "No run is recorded of these incidents. That `tidelog doctor` names their causes is shown by tests of its"
-        yield "rules, but has not been seen in a cluster of real processes:"
+        yield "No run is recorded of these incidents. Tests of the rules show that `tidelog doctor` names their"
+        yield "causes, but that has not been seen in a cluster of real processes:"
         yield f"{', '.join(names)}."
         yield ""
 

@@ -62,7 +62,10 @@ def test_a_topic_that_is_deleted_takes_its_positions_along() -> None:
 
 def _stored(described: DescribeGroupAnswer) -> DescribeGroupAnswer:
     """Return the description without what is kept in memory only."""
-    members = tuple(replace(member, joined_ms=-1, advanced_ms=-1) for member in described.members)
+    members = tuple(
+        replace(member, heard_ms=-1, leaving_ms=-1, work=None, joined_ms=-1, advanced_ms=-1)
+        for member in described.members
+    )
     positions = tuple(replace(at, earlier_offset=-1, earlier_ms=-1) for at in described.positions)
     return replace(described, members=members, positions=positions, events=(), moved=())
 
