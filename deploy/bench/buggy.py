@@ -40,6 +40,7 @@ class Found:
     """What the invariant said; "" if the bug was not found."""
     twin_seeds: int = 0
     twin_seconds: float = 0.0
+    twin_cpu_s: float = 0.0
     twin_failures: tuple[str, ...] = ()
     """The failures of the mended twin, each with its seed."""
 
@@ -79,6 +80,7 @@ def measure(name: str, limit: int, twin_seeds: int, jobs: int) -> Found:
     seeds = [Attempt(seed, first.calm) for seed in range(twin_seeds)]
     results = [first] if first.failed else [result for _, result in run_each(run_twin, seeds, jobs)]
     found.twin_seeds = len(results)
+    found.twin_cpu_s = first.cpu_s + sum(result.cpu_s for result in results if result is not first)
     found.twin_failures = tuple(
         f"seed {result.attempt.seed}: {result.text.strip().splitlines()[-1]}" for result in results if result.failed
     )
@@ -89,7 +91,8 @@ def measure(name: str, limit: int, twin_seeds: int, jobs: int) -> Found:
 def show(results: list[Found]) -> Table:
     """Return the results as a table."""
     table = Table(
-        "program", "runs until found", "seconds", "CPU s", "what is broken", "twin: seeds passed", "seconds"
+        *("program", "runs until found", "seconds", "CPU s", "what is broken"),
+        *("twin: seeds passed", "seconds", "CPU s"),
     )
     for one in sorted(results, key=lambda one: one.name):
         passed = f"{one.twin_seeds - len(one.twin_failures)} of {one.twin_seeds}"
@@ -101,6 +104,7 @@ def show(results: list[Found]) -> Table:
             one.broken[:70],
             passed,
             f"{one.twin_seconds:.0f}",
+            f"{one.twin_cpu_s:.1f}",
         )
     return table
 
@@ -120,13 +124,14 @@ def main(chosen: tuple[str, ...], seeds: int, limit: int, jobs: int, into: Path 
         one = measure(name, limit, seeds, jobs)
         results.append(one)
         console.print(
-            f"{name}: {one.seeds} runs, {one.seconds:.1f} s; {len(one.twin_failures)} seeds of the twin fail"
+            f"{name}: {'found in' if one.broken else 'not found in'} {one.seeds} runs, {one.seconds:.1f} s, "
+            f"{one.cpu_s:.1f} s of CPU; {len(one.twin_failures)} of {one.twin_seeds} seeds of the twin fail"
         )
         for failure in one.twin_failures:
             console.print(f"  {failure}", style="red")
+        if into is not None:
+            into.write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
     console.print(show(results))
-    if into is not None:
-        into.write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
     sys.exit(any(not one.broken or one.twin_failures for one in results))
 
 

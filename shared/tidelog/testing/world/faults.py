@@ -15,16 +15,20 @@ from typing import Any
 
 from tidelog.testing.world.cluster import CONTROLLER, GATEWAY, SERVERS
 
-PROGRAM_KINDS = ("kill_program", "pause_program", "lose_answer", "isolate_program")
+PROGRAM_KINDS = ("kill_program", "stop_program", "start_late", "pause_program", "lose_answer", "isolate_program")
+CHURN_KINDS = ("kill_program", "stop_program", "start_late")
+"""Kinds by which processes come and go, so that groups rebalance."""
 CLUSTER_KINDS = (
     *("kill", "power", "move_leader", "cut", "block", "mute", "slow"),
     *("disk_error", "slow_disk", "kill_gateway", "kill_controller", "clock"),
 )
 KINDS = (*PROGRAM_KINDS, *CLUSTER_KINDS)
-SESSION_S = 45.0
-"""The session timeout of members of groups, unless the program chooses another."""
+TURNS = frozenset({"send", "ack", "deliver", "commit", "committed", "end", "ended"})
+"""Moments at which what a program has done, and what the cluster knows of it, may differ. Faults prefer them."""
 TEXTS = {
     "kill_program": "{target} is killed, and started again after {back_s:g} s",
+    "stop_program": "{target} is asked to stop, ends in an orderly way, and is started again after {back_s:g} s",
+    "start_late": "{target} starts {seconds:g} s late",
     "pause_program": "{target} stands still for {seconds:g} s",
     "lose_answer": "{target} loses its connections with the answers on their way, for {seconds:g} s",
     "isolate_program": "{target} is cut off from the network for {seconds:g} s",
@@ -90,28 +94,66 @@ class Calm:
 
 
 def draw(rng: random.Random, programs: Sequence[str], kinds: Sequence[str], calm: Calm) -> list[WorldFault]:
-    """Return the faults of a run, in the order of their times. ``programs``: the name of each copy."""
+    """Return the faults of a run, in the order of their times. ``programs``: the name of each copy. Half of the runs
+    have faults of all kinds, at any times. In a quarter, processes come and go while their network is intact; in
+    another quarter, all faults strike programs. Both strike at the moments at which programs work."""
+    style = rng.choice(("mixed", "mixed", "churn", "moments"))
+    churn = [kind for kind in kinds if kind in CHURN_KINDS]
+    mine = [kind for kind in kinds if kind in PROGRAM_KINDS]
+    if style == "churn" and churn:
+        return _draw_focused(rng, churn, programs, calm)
+    if style == "moments" and mine:
+        return _draw_focused(rng, mine, programs, calm)
     chosen = [kind for kind in kinds if rng.random() < 0.6] or list(kinds)
-    mine = [kind for kind in chosen if kind in PROGRAM_KINDS] or [kind for kind in kinds if kind in PROGRAM_KINDS]
+    mine = [kind for kind in chosen if kind in PROGRAM_KINDS] or mine
     others = [kind for kind in chosen if kind in CLUSTER_KINDS]
-    span = max(0.5, min(60.0, calm.seconds * rng.choice((0.5, 1.0, 1.5))))
+    span = _span(rng, calm)
     faults = []
     for _ in range(rng.choice((2, 3, 4, 6, 9, 12))):
         pool = mine if mine and (not others or rng.random() < 0.7) else others
-        faults.append(_draw_one(rng, rng.choice(pool), programs, calm, span))
+        kind = rng.choice(pool)
+        share = 0.7 if kind in PROGRAM_KINDS else 0.4
+        faults.append(_draw_one(rng, kind, programs, calm, span, share))
     return sorted(faults, key=lambda fault: fault.at)
 
 
-def _draw_one(rng: random.Random, kind: str, programs: Sequence[str], calm: Calm, span: float) -> WorldFault:
-    """Return a random fault of a kind."""
+def _draw_focused(
+    rng: random.Random, kinds: Sequence[str], programs: Sequence[str], calm: Calm
+) -> list[WorldFault]:
+    """Return faults of these kinds, nearly all of them at moments, and in half of the runs all for one program."""
+    victims = programs if rng.random() < 0.5 else [rng.choice(programs)]
+    span = _span(rng, calm)
+    count = rng.choice((3, 4, 6, 9))
+    faults = [_draw_one(rng, rng.choice(kinds), victims, calm, span, 0.85) for _ in range(count)]
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+def _span(rng: random.Random, calm: Calm) -> float:
+    """Return within how many seconds timed faults strike."""
+    return max(0.5, min(60.0, calm.seconds * rng.choice((0.5, 1.0, 1.5))))
+
+
+def _draw_moment(rng: random.Random, program: str, moments: Mapping[str, int]) -> dict[str, Any]:
+    """Return a random moment of a program, and how long after it a fault strikes: at once, or after a time between
+    0.5 ms and 3 s, each power of ten as often as another."""
+    kinds = sorted(moments)
+    moment = rng.choices(kinds, [3 if kind in TURNS else 1 for kind in kinds])[0]
+    number = rng.randint(1, max(1, moments[moment]))
+    delay_s = 0.0 if rng.random() < 0.4 else round(10 ** rng.uniform(-3.3, 0.5), 4)
+    return {"moment": moment, "number": number, "program": program, "delay_s": delay_s}
+
+
+def _draw_one(
+    rng: random.Random, kind: str, programs: Sequence[str], calm: Calm, span: float, share: float
+) -> WorldFault:
+    """Return a random fault of a kind. ``share``: how many of the faults strike at moments."""
     when: dict[str, Any] = {"at": round(rng.uniform(0.0, span), 3)}
     witness = rng.choice(programs)
+    if kind == "start_late":
+        return WorldFault(kind, witness, seconds=when["at"])
     moments = calm.moments.get(witness)
-    if moments and rng.random() < (0.7 if kind in PROGRAM_KINDS else 0.4):
-        moment = rng.choice(sorted(moments))
-        number = rng.randint(1, max(1, moments[moment]))
-        delay_s = rng.choice((0.0, 0.0, 0.001, 0.01, 0.1, 1.0))
-        when = {"moment": moment, "number": number, "program": witness, "delay_s": delay_s}
+    if moments and rng.random() < share:
+        when = _draw_moment(rng, witness, moments)
     nodes = (*SERVERS, GATEWAY)
     target, others = rng.choice(nodes), rng.choice(nodes)
     back_s = rng.choice((0.05, 0.3, 1.0, 3.0, 8.0))
@@ -119,6 +161,7 @@ def _draw_one(rng: random.Random, kind: str, programs: Sequence[str], calm: Calm
         target = witness if rng.random() < 0.85 else rng.choice(programs)
         outages = {
             "kill_program": (0.0,),
+            "stop_program": (0.0,),
             "pause_program": (0.3, 5.0, 20.0, 55.0, 55.0, 75.0, 110.0),
             "lose_answer": (0.0, 0.0, 0.5, 8.0, 35.0, 50.0),
             "isolate_program": (1.0, 12.0, 35.0, 55.0, 75.0),

@@ -1,4 +1,4 @@
-"""The user's programs as processes: started, killed without a goodbye, paused, and started again.
+"""The user's programs as processes: started, stopped, killed without a goodbye, paused, and started again.
 
 A process that is killed does nothing any more, not even a ``finally``: its tasks stand still for ever
 (``stopped_tasks``), and its connections break at once, or later as those of a machine that lost its power. A process
@@ -23,6 +23,8 @@ Main = Callable[[str], Awaitable[object]]
 """A program: an async function of the address of the cluster."""
 SUPERVISOR_S = 0.5
 """Seconds after which a program that ended by an error of the cluster is started again."""
+GRACE_S = 30.0
+"""Seconds that a program has to end after it was asked to stop; then it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,12 @@ class Process:
     """``up``, ``paused``, ``down``, ``returned``, or ``over`` at the end of the run."""
     error: BaseException | None = None
     """The error by which the last process ended; None if it was killed or has returned."""
-    paused_until: float = 0.0
-    back_at: float = 0.0
+    scope: trio.CancelScope | None = None
+    """Cancelled to ask the process to stop."""
+    back_s: float = 0.0
+    """After how many seconds a process that was asked to stop is started again."""
+    is_late: bool = False
+    """Whether the first process is not to start with the others."""
 
     @property
     def node(self) -> str:
@@ -97,9 +103,17 @@ class Processes:
         return any(one.is_busy for one in self.all.values())
 
     def start_all(self) -> None:
-        """Start all processes."""
-        for name in self.all:
-            self.start(name)
+        """Start all processes but those that are late."""
+        for name, one in self.all.items():
+            if not one.is_late:
+                self.start(name)
+
+    def start_late(self, name: str, seconds: float) -> None:
+        """Start a process after some seconds instead of with the others. Does nothing if it was started."""
+        one = self.all[name]
+        if one.starts == 0 and not one.is_late:
+            one.is_late = True
+            self._wires.clock.call_later(seconds, partial(self.start, name))
 
     def close(self) -> None:
         """Start nothing any more, and report no errors: the run is over."""
@@ -111,7 +125,7 @@ class Processes:
         one = self.all[name]
         if one.state == "down":
             one.starts += 1
-            one.state, one.error = "up", None
+            one.state, one.error, one.scope = "up", None, trio.CancelScope()
             self._log(one.node, "starts")
             self._nursery.start_soon(self._live, one, one.starts, name=one.node)
 
@@ -132,15 +146,32 @@ class Processes:
                 self._wires.mute(peer, node)
         else:
             self._wires.clock.call_later(linger_s, partial(self._wires.detach, node))
-        one.back_at = self._wires.clock.now + back_s
         self._wires.clock.call_later(back_s, partial(self.start, name))
+
+    def stop(self, name: str, back_s: float) -> None:
+        """Ask a process to stop, as SIGTERM does: its tasks are cancelled, and each ``finally`` runs with the network
+        intact. After ``GRACE_S`` it is killed. It is started again ``back_s`` seconds after its end, if the program
+        restarts. Does nothing if it does not run or was asked before."""
+        one = self.all[name]
+        if one.state != "up" or one.scope is None or one.scope.cancel_called or not one.program.restarts:
+            return
+        one.back_s = back_s
+        self._log(one.node, "is asked to stop")
+        one.scope.cancel()
+        self._wires.clock.call_later(GRACE_S, partial(self._lose_patience, name, one.starts))
+
+    def _lose_patience(self, name: str, incarnation: int) -> None:
+        """Kill a process that has not ended though it was asked to."""
+        one = self.all[name]
+        if one.starts == incarnation:
+            self.kill(name, one.back_s, 0.0)
 
     def pause(self, name: str, seconds: float) -> None:
         """Let a process stand still for some seconds, with all its timers. Does nothing if it does not run."""
         one = self.all[name]
         if one.state != "up":
             return
-        one.state, one.paused_until = "paused", self._wires.clock.now + seconds
+        one.state = "paused"
         self._log(one.node, "stands still")
         self._stopped.stop(one.node)
         self._wires.clock.call_later(seconds, partial(self._resume, name, one.starts))
@@ -155,14 +186,23 @@ class Processes:
     async def _live(self, one: Process, incarnation: int) -> None:
         """Run a process until it returns or ends by an error."""
         NODE.set(one.node)
+        scope = one.scope
+        assert scope is not None
         try:
-            await one.program.main(ADDRESS)
+            with scope:
+                await one.program.main(ADDRESS)
         except Exception as error:
             self._ended(one, incarnation, error)
+            return
+        if one.starts != incarnation or one.state != "up":
+            return
+        if scope.cancelled_caught:
+            one.state = "down"
+            self._log(one.node, "has stopped")
+            self._wires.clock.call_later(one.back_s, partial(self.start, one.name))
         else:
-            if one.starts == incarnation and one.state == "up":
-                one.state = "returned"
-                self._log(one.node, "has returned")
+            one.state = "returned"
+            self._log(one.node, "has returned")
 
     def _ended(self, one: Process, incarnation: int, error: Exception) -> None:
         """Start a process again that ended by an error of the cluster; report any other error."""
@@ -174,7 +214,6 @@ class Processes:
             self._on_failure(first)
             return
         one.state, one.error = "down", first
-        one.back_at = self._wires.clock.now + SUPERVISOR_S
         self._wires.clock.call_later(SUPERVISOR_S, partial(self.start, one.name))
 
 

@@ -59,10 +59,12 @@ class Strikes:
         self._waiting: dict[tuple[str, str, int], list[WorldFault]] = defaultdict(list)
 
     def begin(self) -> None:
-        """Let the times of the faults count from now."""
+        """Let the times of the faults count from now. Call it before the processes start."""
         now = self._wires.clock.now
         for fault in self._faults:
-            if fault.moment:
+            if fault.kind == "start_late":
+                self._strike(fault)
+            elif fault.moment:
                 self._waiting[fault.program, fault.moment, fault.number].append(fault)
             else:
                 self._wires.clock.call_at(now + fault.at, partial(self._strike, fault))
@@ -105,6 +107,10 @@ class Strikes:
         wires, node = self._wires, self._processes.all[fault.target].node
         if fault.kind == "kill_program":
             self._processes.kill(fault.target, fault.back_s, fault.linger_s)
+        elif fault.kind == "stop_program":
+            self._processes.stop(fault.target, fault.back_s)
+        elif fault.kind == "start_late":
+            self._processes.start_late(fault.target, fault.seconds)
         elif fault.kind == "pause_program":
             self._processes.pause(fault.target, fault.seconds)
         elif fault.kind == "lose_answer":

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import tidelog
 import trio
 from tidelog.errors import ConfigError
 from tidelog.testing import Found, World, at_least_once, exactly_once, in_order, no_gap, search
-from tidelog.testing.world.faults import Calm, WorldFault
+from tidelog.testing.world.faults import KINDS, PROGRAM_KINDS, Calm, WorldFault, draw
 from tidelog.testing.world.search import Attempt, Result, run_each, run_here
 from trio import sleep  # of virtual time: no test waits
 
@@ -167,6 +168,78 @@ def test_a_killed_program_runs_no_further_and_is_started_again() -> None:
     world.program(runs)
     world.invariant(lambda outcome: None if steps == ["starts", "starts", "is through", "cleans up"] else str(steps))
     world.run()
+
+
+def test_a_program_that_is_asked_to_stop_cleans_up_with_its_network_and_is_started_again() -> None:
+    steps: list[str] = []
+
+    async def runs(address: str) -> None:
+        async with tidelog.connect(address) as log, log.producer("notes") as notes:
+            try:
+                steps.append("starts")
+                await sleep(10.0)
+                steps.append("is through")
+            finally:
+                with trio.CancelScope(shield=True):
+                    await notes.send(b"cleans up")
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("stop_program", "runs-1", at=5.0, back_s=3.0)])
+    world.topic("notes")
+    world.program(runs)
+    world.invariant(lambda outcome: None if steps == ["starts", "starts", "is through"] else str(steps))
+    assert [record.value for record in world.run().records("notes")] == [b"cleans up"] * 2
+
+
+def test_a_program_that_does_not_stop_is_killed() -> None:
+    ended: list[float] = []
+
+    async def runs(address: str) -> None:
+        if ended:
+            return
+        with trio.CancelScope(shield=True):
+            for _ in range(60):
+                ended.append(trio.current_time())
+                await sleep(1.0)
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("stop_program", "runs-1", at=5.0, back_s=3.0)])
+    world.program(runs)
+    world.invariant(lambda outcome: None if 34.0 <= ended[-1] <= 36.5 else f"it ran until {ended[-1]} s")
+    world.run()
+
+
+def test_a_copy_that_starts_late_takes_partitions_from_one_that_lives() -> None:
+    """The group rebalances without a death."""
+    revoked: list[float] = []
+
+    async def consumes(address: str) -> None:
+        hooks = tidelog.Hooks(on_revoked=lambda gone: revoked.append(trio.current_time()))
+        async with (
+            tidelog.connect(address) as log,
+            log.consume("orders", group="readers", group_options=MANUAL, hooks=hooks) as orders,
+        ):
+            async for _ in orders:
+                pass
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("start_late", "consumes-2", seconds=20.0)])
+    world.topic("orders", partitions=2)
+    world.program(consumes, copies=2, ends=False)
+    world.run()
+    assert len(revoked) == 1 and revoked[0] > 20.0
+
+
+def test_half_of_the_runs_strike_programs_at_the_moments_of_their_work() -> None:
+    moments = {"bill-1": {"deliver": 9, "commit": 3}, "bill-2": {"deliver": 4, "commit": 2}}
+    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, moments)) for seed in range(200)]
+    focused = [run for run in runs if all(fault.kind in PROGRAM_KINDS for fault in run)]
+    assert 80 <= len(focused) <= 150
+    timed = [fault for run in focused for fault in run if fault.kind != "start_late"]
+    assert sum(bool(fault.moment) for fault in timed) > 0.7 * len(timed)
+    assert {fault.kind for run in runs for fault in run} == {*KINDS}
+    only = [draw(Random(seed), ["bill-1"], ("kill",), Calm()) for seed in range(20)]
+    assert {fault.kind for run in only for fault in run} == {"kill"}
 
 
 def test_a_program_that_stands_still_wakes_when_its_timers_have_passed() -> None:
