@@ -1,7 +1,8 @@
 """The faults of a world: what may happen, and the list of it that a seed draws before the run.
 
-A fault strikes at a time, or at a *moment* of a program's traffic (``traffic``): half of them do, so that a program
-is killed between a commit and its answer as often as it is killed while it sleeps. Which moments there are, and how
+A fault strikes at a time, or at a *moment* of a program's traffic (``traffic``), so that a program is killed between
+a commit and its answer as often as it is killed while it sleeps. A seed also draws the style of the run (``draw``):
+half of the runs mix all kinds, and the others strike programs where they work. Which moments there are, and how
 many, is known from a run without faults, the *calm run*. The list is data: a failing run is repeated with fewer
 faults until each of them is needed.
 """
@@ -117,9 +118,7 @@ def draw(rng: random.Random, programs: Sequence[str], kinds: Sequence[str], calm
     return sorted(faults, key=lambda fault: fault.at)
 
 
-def _draw_focused(
-    rng: random.Random, kinds: Sequence[str], programs: Sequence[str], calm: Calm
-) -> list[WorldFault]:
+def _draw_focused(rng: random.Random, kinds: Sequence[str], programs: Sequence[str], calm: Calm) -> list[WorldFault]:
     """Return faults of these kinds, nearly all of them at moments, and in half of the runs all for one program."""
     victims = programs if rng.random() < 0.5 else [rng.choice(programs)]
     span = _span(rng, calm)
