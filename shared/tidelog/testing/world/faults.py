@@ -115,7 +115,7 @@ def draw(rng: random.Random, programs: Sequence[str], kinds: Sequence[str], calm
         kind = rng.choice(pool)
         share = 0.7 if kind in PROGRAM_KINDS else 0.4
         faults.append(_draw_one(rng, kind, programs, calm, span, share))
-    return sorted(faults, key=lambda fault: fault.at)
+    return _in_order(faults)
 
 
 def _draw_focused(rng: random.Random, kinds: Sequence[str], programs: Sequence[str], calm: Calm) -> list[WorldFault]:
@@ -124,7 +124,14 @@ def _draw_focused(rng: random.Random, kinds: Sequence[str], programs: Sequence[s
     span = _span(rng, calm)
     count = rng.choice((3, 4, 6, 9))
     faults = [_draw_one(rng, rng.choice(kinds), victims, calm, span, 0.85) for _ in range(count)]
-    return sorted(faults, key=lambda fault: fault.at)
+    return _in_order(faults)
+
+
+def _in_order(faults: Sequence[WorldFault]) -> list[WorldFault]:
+    """Return faults in the order of their times. A copy starts late once: further such faults are left out."""
+    late = {fault.target: fault for fault in reversed(faults) if fault.kind == "start_late"}
+    kept = [fault for fault in faults if fault.kind != "start_late" or late[fault.target] is fault]
+    return sorted(kept, key=lambda fault: fault.at)
 
 
 def _span(rng: random.Random, calm: Calm) -> float:
