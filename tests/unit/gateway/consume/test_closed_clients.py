@@ -28,6 +28,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.source = 7
+        self.closed = False
         self.heard: list[Message | TidelogError] = []
 
     def answer(self, id: int, message: Message | TidelogError) -> None:
