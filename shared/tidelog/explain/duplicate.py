@@ -92,7 +92,8 @@ async def ask_duplicate(log: Log, first: Place, second: Place) -> DuplicateEvide
             transactions[id] = inquiry.ask(f"the transaction of producer {id}", partial(_transactions, log, id))
     await inquiry.run()
     known = [tx for one in transactions.values() for tx in one.value or ()]
-    return DuplicateEvidence(*(_with_transaction(side, known) for side in sides), inquiry.failures())
+    one, other = (_with_transaction(side, known) for side in sides)
+    return DuplicateEvidence(one, other, inquiry.failures())
 
 
 async def _transactions(log: Log, producer_id: int) -> list[TransactionInfo]:
@@ -156,9 +157,9 @@ def explain_duplicate(evidence: DuplicateEvidence) -> Explanation:
             "duplicate", subject, ("Both are the same offset: one record, read twice.",), {}, (), _GROUP
         )
     if lacking:
-        steps = tuple(f"'tidelog why gap {side.name}' explains that." for side in lacking)
-        sentences = tuple(f"{side.name} {side.missing}." for side in lacking)
-        return Explanation("duplicate", subject, sentences, _facts(evidence), evidence.unknown, steps)
+        ways = tuple(f"'tidelog why gap {side.name}' explains that." for side in lacking)
+        missing = tuple(f"{side.name} {side.missing}." for side in lacking)
+        return Explanation("duplicate", subject, missing, _facts(evidence), evidence.unknown, ways)
     cause, steps, unknown = _cause(first, second)
     hidden = [f"Readers of committed records do not get {one.name}." for one in (first, second) if not one.visible]
     sentences = (_likeness(first, second), *map(_sender, (first, second)), _times(first, second), *hidden, *cause)

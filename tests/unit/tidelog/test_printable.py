@@ -179,11 +179,11 @@ LOCAL = {
     *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "capture show"),
     *(f"pipeline {word}" for word in ("check", "graph", "run", "try")),
     *("table compact", "table expire"),
-    *("controllers rescue", "verify check", "help", "import kafka", "conformance"),
+    *("controllers rescue", "verify check", "help", "import kafka", "conformance", "mcp"),
     *(f"context {word}" for word in ("add", "list", "remove", "show", "use")),
     *(f"cluster {word}" for word in ("up", "down", "end", "kill", "pause", "restart", "resume", "status")),
 }
-"""Those that ask none, and the import, which asks Kafka before."""
+"""Those that ask none, the import, which asks Kafka before, and the server for agents, which waits for them."""
 
 
 def commands(group: click.Group, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
