@@ -79,6 +79,7 @@ async def test_subscriptions_that_wait_for_room_are_given_up(mock_clock: MockClo
         for _, done in waits:
             done(ReadAnswer(1, 9))  # there is news, and more of it than a wait brings
         assert shell.reads.window.waiting > 1
+        link.closed = True
         shell.on_close(link)
         assert not shell.reads.window.waiting
         under_way = len(sent)
@@ -92,6 +93,7 @@ async def test_reads_that_wait_for_room_are_not_asked_again(mock_clock: MockCloc
             shell.on_message(link, partition + 1, Read("t", partition, 0, max_bytes=4 << 20))
         under_way = len(sent)
         assert 0 < under_way < PARTITIONS
+        link.closed = True
         shell.on_close(link)
         mock_clock.jump(2 * RETRY_S)
         await wait_all_tasks_blocked()
