@@ -137,6 +137,7 @@ async def test_a_static_member_comes_back_to_what_it_had_and_its_former_process_
         assert [m.away for m in (await log.groups.describe(GROUP)).members if m.instance == "i2"] == [True]
         group.start("two again", instance="i2")
         await group.until(lambda: group.share("two again") == had)
+        await group.until(lambda: any((who, p) == ("one", min(others)) for who, p, _ in group.seen))
         assert group.share("one") == others and unbroken(group.seen, "one", min(others))
         assert (await log.groups.describe(GROUP)).generation <= generation + 1
         async with tidelog.connect(cluster.gateway) as other:

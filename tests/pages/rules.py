@@ -78,6 +78,7 @@ ELSEWHERE = (
         "runs for minutes; tests/simulation/test_told.py plays captures",
     ),
     Rule("docs/mcp.md", "pip install|tidelog mcp", "test_command.py of tests/unit/tidelog/cli/mcp starts both"),
+    Rule("docs/cli.md", "tidelog mcp", "waits for an agent; tests/cluster/test_agents.py is one"),
     Rule("docs/cli.md", "tidelog bench ", "runs for minutes; tests/real/test_bench.py measures for seconds"),
     Rule("docs/cli.md", "eval .*completion zsh|tidelog completion fish", "tests/unit/tidelog/cli/test_completion.py"),
     Rule("docs/cli.md", 'tidelog sql "select value->>', "the same command runs in docs/tables.md"),

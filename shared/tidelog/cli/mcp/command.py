@@ -51,12 +51,13 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @click.option("--allow-writes", "writes", is_flag=True, help="Also offer the tools that change the cluster.")
 @gateway_option
 def mcp(listen: tuple[str, int] | None, names: tuple[str, ...], writes: bool, gateways: tuple[str, ...]) -> None:
-    """Let agents ask about the cluster, through the Model Context Protocol (MCP).
+    """Let agents ask about the cluster, through the Model Context Protocol (MCP): one client over stdin and stdout,
+    or with --listen 127.0.0.1:9300 several at http://127.0.0.1:9300/mcp.
 
     \b
-    tidelog mcp                                 for one client, over stdin and stdout
+    tidelog mcp
     tidelog mcp --context prod --allow-writes
-    tidelog mcp --listen 127.0.0.1:9300         for several, at http://127.0.0.1:9300/mcp
+    tidelog mcp --listen 127.0.0.1:9300
 
     Agents get tools to examine the cluster, topics, records, consumer groups, the history of partitions, and earlier
     times. They read only, unless --allow-writes. Over stdin and stdout the tools have the rights of the token or
