@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError
+from tidelog.feature_levels import STREAMS as STREAMS_LEVEL
 from tidelog.testing.clients.client import Client
 from tidelog.testing.hardware.loop import stream
 from tidelog.testing.invariants.ghost import Violation
@@ -163,8 +164,9 @@ class Streams:
         ]
 
     def end(self) -> None:
-        """Stop the writers, and wait until each reader has read all of its stream. Streams whose partition has no
-        possible leader any more are left out. Raises ``Violation`` or AssertionError."""
+        """Stop the writers, and wait until each reader has read all of its stream. Streams are left out if their
+        partition has no possible leader any more, or if there are none since the cluster's feature level was never
+        raised so far. Raises ``Violation`` or AssertionError."""
         cluster = self._cluster
         for writer in self._writers:
             writer.stopped = True
@@ -178,7 +180,10 @@ class Streams:
             reader.stopped = True
 
     def _may_be_led(self, writer: StreamWriter) -> bool:
-        topics = self._cluster.invariants.metadata.topics.values()
+        metadata = self._cluster.invariants.metadata
+        if metadata.level < STREAMS_LEVEL:
+            return False
+        topics = metadata.topics.values()
         topic = next((topic for topic in topics if topic.name == STREAMS), None)
         if topic is None:
             return True

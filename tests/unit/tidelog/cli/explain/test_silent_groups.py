@@ -44,7 +44,7 @@ class _Log:
 
     async def topic(self, name: str, offsets: bool) -> TopicInfo:
         self.described += 1
-        await trio.sleep(1)
+        await trio.sleep_until(trio.current_time() + 1)  # of the virtual clock
         return ORDERS
 
 

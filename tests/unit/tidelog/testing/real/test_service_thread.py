@@ -16,7 +16,7 @@ PATIENCE_S = 120.0
 
 
 async def nothing() -> None:
-    """Do nothing."""
+    """Do nothing, as a service that waits for its end."""
 
 
 def test_a_call_while_failed_services_end_raises_their_error() -> None:
@@ -33,7 +33,7 @@ def test_a_call_while_failed_services_end_raises_their_error() -> None:
                     await trio.to_thread.run_sync(may_end.wait)
 
     class Token:
-        """Hands a function to the services' loop, and then lets them end."""
+        """Hand a function to the loop of the services, and then let them end."""
 
         def __init__(self, token: trio.lowlevel.TrioToken) -> None:
             self._token = token
