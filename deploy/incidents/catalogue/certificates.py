@@ -67,7 +67,6 @@ INCIDENTS = (
         twin="certificate-of-stranger",
         plan=TLS,
         strikes=frozenset({"certificates"}),
-        alert="TidelogCertificateExpires",
     ),
     Incident(
         name="certificate-of-stranger",

@@ -147,7 +147,7 @@ UNAUTHENTICATED = "A program that has worked for days cannot connect: UNAUTHENTI
 INCIDENTS = (
     Incident(
         name="quota",
-        symptom="A producer is slow, although nothing fails and no server is busy.",
+        symptom="Sends take a second and more, though every process runs and every partition has a leader.",
         cause="quota-used-up",
         plant=use_up_quota,
         mend=lift_quota,
