@@ -92,7 +92,7 @@ in its answer or in the last delivery. `credit` has no answer.
 | operation | codes |
 |---|---|"""
 CLIENT_DETAILS = """
-The same request is sent again after an error with `unknown_outcome` only if it
+After an error with `unknown_outcome` a client repeats the request only if it
 [may be repeated](protocol.md#repeating-a-request). Otherwise the reaction is `look`.
 
 ## What `detail` holds

@@ -1,5 +1,5 @@
-"""Incidents of certificates: one has expired, or is of an authority that nobody trusts. Files are replaced on disk,
-as whoever issues certificates does."""
+"""Incidents of certificates: one has expired, or is of an authority that nobody trusts. The files are
+replaced on disk, as at a renewal."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class MemberWork:
-    """Part of ``GroupHeartbeat`` and ``GroupMember``: what the application of a member does, as its client reports it
-    with a heartbeat. Nothing depends on it but what people are told."""
+    """Part of ``GroupHeartbeat`` and ``GroupMember``: the work of a member's application, which its client reports
+    with a heartbeat. It is shown to people, and no decision depends on it."""
 
     idle_ms: int = -1
     """For how long the application has not asked for another record, in milliseconds, as exact as the interval of
