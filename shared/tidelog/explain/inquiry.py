@@ -1,4 +1,5 @@
-"""Requests to a cluster in parallel, of which some may fail: what fails is part of an answer."""
+"""Requests to a cluster in parallel, within a bound for all together. Some may fail: what fails is part of an answer,
+and a request without an answer holds up no other."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import PartitionInfo, TopicInfo
 
 ASK_S = 5.0
-"""Longest time in seconds that all requests for one answer may take."""
+"""Longest time in seconds that the requests of one round may take."""
+AT_ONCE = 16
+"""Most requests that wait for an answer at the same time."""
 T = TypeVar("T")
 
 
@@ -38,11 +41,12 @@ class Asked(Generic[T]):
 
 
 class Inquiry:
-    """Requests that run in parallel inside ``async with``. At the end of the block all are answered, have failed, or
+    """Requests that are sent in rounds, ``AT_ONCE`` at the same time. After a round all are answered, have failed, or
     have been given up after ``ASK_S``. Errors of a lost connection (``UNREACHABLE``, ``CLOSED``) are kept like all
     others."""
 
     def __init__(self) -> None:
+        self._limit = trio.CapacityLimiter(AT_ONCE)
         self._calls: list[tuple[Asked[object], Callable[[], Awaitable[object]]]] = []
         self.asked: list[Asked[object]] = []
         """Every request of the inquiry, in their order."""
@@ -61,18 +65,18 @@ class Inquiry:
         with trio.move_on_after(ASK_S):
             async with trio.open_nursery() as nursery:
                 for asked, call in calls:
-                    nursery.start_soon(_run, asked, call)
+                    nursery.start_soon(self._ask, asked, call)
+
+    async def _ask(self, asked: Asked[object], call: Callable[[], Awaitable[object]]) -> None:
+        try:
+            async with self._limit:
+                asked.value = await call()
+        except TidelogError as error:
+            asked.error = error
 
     def failures(self) -> tuple[str, ...]:
         """Return a sentence for each request that was not answered, without repetitions."""
         return tuple(dict.fromkeys(asked.failed for asked in self.asked if asked.failed))
-
-
-async def _run(asked: Asked[object], call: Callable[[], Awaitable[object]]) -> None:
-    try:
-        asked.value = await call()
-    except TidelogError as error:
-        asked.error = error
 
 
 async def describe_partition(log: Log, topic: str, partition: int) -> tuple[TopicInfo, PartitionInfo]:

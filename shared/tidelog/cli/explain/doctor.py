@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any
@@ -29,13 +30,13 @@ from tidelog.cli.explain.group_looks import MOST_GROUPS, GroupLook, TopicsRead, 
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_names, kept_in
 from tidelog.cli.explain.sentences import LOSSES
-from tidelog.cli.explain.side_by_side import ask_each
 from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run, tls_options
 from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
 from tidelog.cli.progress import Bar, shown
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.explain.inquiry import ASK_S, Inquiry
 from tidelog.feature_levels import SECURITY
 from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.net.tls import TlsFiles
@@ -52,12 +53,7 @@ from tidelog.wire.messages import (
 
 FEW_FILES = 4096
 """Number of files below which the limit of open files is reported."""
-ASK_S = 5.0
-"""Longest time in seconds that the controllers may take to answer."""
-GROUPS_S = 5.0
-"""Longest time in seconds that the looks at all consumer groups together may take, and the list of groups before
-them."""
-_TOO_LATE = f"no answer within {GROUPS_S:g} s"
+_TOO_LATE = f"no answer within {ASK_S:g} s"
 KNOWN_S = 7 * 86_400
 """Seconds for which possibly lost records are reported."""
 LONG_MS = 10_000
@@ -390,13 +386,11 @@ async def _groups(
     log: Log, topics: tuple[TopicInfo, ...], found: list[Finding], now: float
 ) -> tuple[tuple[GroupLook, ...], tuple[OverdueQuery, ...]]:
     """Ask for the list of consumer groups, and look at no more than ``MOST_GROUPS`` of them, side by side: a
-    partition without a leader keeps the answer about its groups waiting. List and groups take at most ``GROUPS_S``
+    partition without a leader keeps the answer about its groups waiting. List and groups take at most ``ASK_S``
     each. Returns what the groups do, and the streaming queries that are overdue at ``now``, the time of the cluster's
     clocks. Groups without an answer are left out, and named in a note that is added to ``found``."""
-    looks: dict[str, GroupLook] = {}
-    overdue: list[OverdueQuery] = []
     try:
-        with trio.fail_after(GROUPS_S):
+        with trio.fail_after(ASK_S):
             groups = [group.group for group in (await log.groups.list())[:MOST_GROUPS]]
     except (TidelogError, trio.TooSlowError) as error:
         code, words = (error.code, str(error)) if isinstance(error, TidelogError) else ("", _TOO_LATE)
@@ -405,17 +399,22 @@ async def _groups(
         return (), ()
     read = TopicsRead(log, topics)
 
-    async def ask(group: str) -> None:
-        looks[group] = look = await look_at_group(log, group, read)
-        if not look.members:
-            overdue.extend(await find_overdue(log, group, await log.groups.progress(group), now))
+    async def ask(group: str) -> tuple[GroupLook, tuple[OverdueQuery, ...]]:
+        look = await look_at_group(log, group, read)
+        if look.members:
+            return look, ()
+        return look, tuple(await find_overdue(log, group, await log.groups.progress(group), now))
 
-    failed = await ask_each(groups, ask, GROUPS_S)
-    silent = {group: error for group, error in failed.items() if error is None or error.code != "UNKNOWN_GROUP"}
+    inquiry = Inquiry()
+    asked = {group: inquiry.ask(group, partial(ask, group)) for group in groups}
+    await inquiry.run()
+    known = [one.value for one in asked.values() if one.value is not None]
+    errors = {group: one.error for group, one in asked.items() if one.value is None}
+    silent = {group: error for group, error in errors.items() if error is None or error.code != "UNKNOWN_GROUP"}
     if silent:
         found.append(_silent_groups(silent))
-    known = tuple(looks[group] for group in groups if group in looks)
-    return known, tuple(sorted(overdue, key=lambda query: (query.group, query.topic)))
+    overdue = sorted((query for _, late in known for query in late), key=lambda query: (query.group, query.topic))
+    return tuple(look for look, _ in known), tuple(overdue)
 
 
 def _silent_groups(groups: Mapping[str, TidelogError | None]) -> Finding:

@@ -1,5 +1,4 @@
-"""How long ``tidelog doctor`` waits for consumer groups that do not answer, and what it says of them. Tests
-``tidelog.cli.explain.side_by_side``."""
+"""How long ``tidelog doctor`` waits for consumer groups that do not answer, and what it says of them."""
 
 from __future__ import annotations
 
@@ -10,10 +9,9 @@ import pytest
 import trio
 from tidelog.cli.explain import doctor
 from tidelog.cli.explain.findings.finding import NOTE
-from tidelog.cli.explain.side_by_side import AT_ONCE, ask_each
 from tidelog.errors import TidelogError
+from tidelog.explain.inquiry import ASK_S
 from tidelog.wire.messages import DescribeGroupAnswer, GroupInfo, GroupMember, GroupPosition, PartitionInfo, TopicInfo
-from trio.testing import wait_all_tasks_blocked
 
 ORDERS = TopicInfo("id", "orders", {}, (PartitionInfo(0, ("r1",), ("r1",), "r1", 1, 1, 0, 100),))
 
@@ -65,7 +63,7 @@ async def test_all_groups_together_take_no_longer_than_the_bound(autojump_clock:
     log: Any = _Log(*(f"g{n}" for n in range(8)))
     began = trio.current_time()
     assert await doctor._groups(log, (ORDERS,), [], 0.0) == ((), ())
-    assert trio.current_time() - began == pytest.approx(doctor.GROUPS_S)
+    assert trio.current_time() - began == pytest.approx(ASK_S)
 
 
 async def test_a_list_that_does_not_come_is_a_note(autojump_clock: trio.abc.Clock) -> None:
@@ -73,17 +71,3 @@ async def test_a_list_that_does_not_come_is_a_note(autojump_clock: trio.abc.Cloc
     found: list[Any] = []
     assert await doctor._groups(log, (ORDERS,), found, 0.0) == ((), ())
     assert [note.cause for note in found] == ["groups-unknown"] and "no answer within 5 s" in found[0].what
-
-
-async def test_a_bounded_number_of_questions_waits_at_the_same_time() -> None:
-    waiting, most = 0, 0
-
-    async def ask(name: str) -> None:
-        nonlocal waiting, most
-        waiting += 1
-        most = max(most, waiting)
-        await wait_all_tasks_blocked()
-        waiting -= 1
-
-    assert await ask_each(map(str, range(20)), ask, 60.0) == {}
-    assert most == AT_ONCE
