@@ -133,7 +133,8 @@ ALERTS = (
         "max by (topic, group) (tidelog_partition_retention_wait_ratio) > 0.5",
         "10m",
         "warning",
-        "Retention of {{ $labels.topic }} waits for group {{ $labels.group }}: {{ $value }} of the bound is used",
+        "Retention of {{ $labels.topic }} waits for group {{ $labels.group }}:"
+        " {{ $value | humanizePercentage }} of the bound is used",
         "At 1 the oldest records are deleted unread. Start what reads as the group, or raise retention_waits_max_ms"
         " and retention_waits_max_bytes. docs/operations.md, Retention that waits for a group, says more.",
     ),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MARKER_SEARCH_BYTES = 1 << 20
 """Most bytes of batches behind a record that are read to find the marker of its transaction."""
+MOST_KEY_BYTES = 200
+"""Bytes of a key that an answer shows."""
 MOST_GROUPS = 200
 """Most groups whose positions are asked for, in the order of their names."""
 
@@ -512,6 +514,7 @@ def _facts(evidence: RecordEvidence) -> dict[str, Any]:
 
 
 def _batch_facts(batch: Batch, header: BatchHeader) -> dict[str, Any]:
+    key = None if batch.key is None else batch.key[:MOST_KEY_BYTES].decode("utf-8", "backslashreplace")
     facts: dict[str, Any] = {
         "base_offset": header.base_offset,
         "last_offset": header.end_offset - 1,
@@ -525,7 +528,8 @@ def _batch_facts(batch: Batch, header: BatchHeader) -> dict[str, Any]:
         "sparse": header.is_sparse,
         "crc32c": header.crc32c,
         "timestamp": iso(batch.timestamp_ms),
-        "key": None if batch.key is None else batch.key.decode("utf-8", "backslashreplace"),
+        "key": key,
+        "key_bytes": 0 if batch.key is None else len(batch.key),
         "value_bytes": batch.value_bytes,
         "visible_to_committed_readers": batch.visible,
     }

@@ -12,6 +12,7 @@ from tidelog.client.group_consumer import Hooks
 from tidelog.client.log import Log
 from tidelog.client.options import GroupOptions
 from tidelog.wire.messages import Produce, ProducePart
+from trio.testing import wait_all_tasks_blocked
 from unit.tidelog.client.test_unreadable_batches import garbage
 
 from cluster.harness import Cluster, connected, running
@@ -45,8 +46,10 @@ async def test_an_application_that_processes_pauses_and_does_not_poll(tmp_path: 
         assert by_command["facts"]["partitions"][0]["lag"] == 9
         await member.pause()
         await until(log, "has paused the partition.")
-        with trio.move_on_after(0.1):
-            await member.__anext__()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.__anext__)  # puts the record down, and gets no other
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
         await member.resume()
         await until(log, "does not poll: its application has not asked for a record for")
 

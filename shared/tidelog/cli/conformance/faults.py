@@ -79,7 +79,7 @@ def the_only_given_gateway_is_killed(library: Library) -> None:
 @FAULTS.case("Closing a producer reports every record without an ack.", disturbs=True)
 def closing_reports_records_without_an_ack(library: Library) -> None:
     topic = library.topic()
-    producer = library.producer(topic, delivery_timeout_s=0.5)
+    producer = library.producer(topic, delivery_timeout_s=2.0)
     producer.send_all(*numbered(0, 3))
     library.local.pause(library.leader(topic))
     producer.submit(*numbered(3, 10))
@@ -90,7 +90,7 @@ def closing_reports_records_without_an_ack(library: Library) -> None:
 @FAULTS.case("Closing a producer does not report an error again that the program got.", disturbs=True)
 def closing_reports_no_error_again(library: Library) -> None:
     topic = library.topic()
-    producer = library.producer(topic, delivery_timeout_s=0.5)
+    producer = library.producer(topic, delivery_timeout_s=2.0)
     producer.send_all(*numbered(0, 3))
     library.local.pause(library.leader(topic))
     producer.submit(*numbered(3, 10))

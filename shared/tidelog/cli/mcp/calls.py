@@ -7,8 +7,8 @@ counts no more, and a gateway that was started again is no failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CALL_S = 60.0
 """Longest time that a call may take, in seconds."""
 MAX_CALLS = 8
-"""Most calls that are answered at a time; others wait."""
+"""Most calls of one caller that are answered at a time; others wait."""
 
 
 class ToolCalls:
@@ -39,7 +39,8 @@ class ToolCalls:
         self._known = {tool.name: tool for tool in tools}
         self._connect = connect
         self._writes = writes
-        self._limit = trio.CapacityLimiter(MAX_CALLS)
+        self._limits: dict[str | None, trio.CapacityLimiter] = {}
+        """By token, the limit of the callers that have calls."""
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], token: str | None, refuse: Callable[[Any], CallError | None]
@@ -70,7 +71,7 @@ class ToolCalls:
             raise refused
         try:
             with trio.fail_after(CALL_S):
-                async with self._limit, self._connect(token) as log:
+                async with self._turn(token), self._connect(token) as log:
                     return await tool.call(log, given)
         except trio.TooSlowError:
             step = "Ask for less, or try again."
@@ -80,6 +81,17 @@ class ToolCalls:
         except (TidelogError, ExceptionGroup) as error:
             first = _first(error)
             raise error_of(first) if isinstance(first, TidelogError) else first from None
+
+    @asynccontextmanager
+    async def _turn(self, token: str | None) -> AsyncIterator[None]:
+        """Return a context manager that waits until the caller with this token has less than ``MAX_CALLS`` calls."""
+        limit = self._limits.setdefault(token, trio.CapacityLimiter(MAX_CALLS))
+        try:
+            async with limit:
+                yield
+        finally:
+            if not (limit.borrowed_tokens or limit.statistics().tasks_waiting):
+                self._limits.pop(token, None)
 
 
 def _first(error: Exception) -> Exception:

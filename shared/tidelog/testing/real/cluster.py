@@ -85,12 +85,13 @@ class RealCluster:
 
     def leader(self, topic: str, partition: int = 0) -> str:
         """Return the name of a partition's leader, and wait until it has one. Raises ``UNKNOWN_TOPIC``, also
-        for an unknown partition."""
+        for an unknown partition, and ``TooSlowError`` after a minute without a leader."""
         return self._thread.run(self._tasks.leader, topic, partition)
 
     def wait_in_sync(self, topic: str) -> None:
         """Wait until every replica of the topic's partitions is in sync, so that each alone has all committed
-        records: before another server is killed. Waits for ever if a server is down. Raises ``UNKNOWN_TOPIC``."""
+        records: before another server is killed. Raises ``UNKNOWN_TOPIC``, and
+        ``TooSlowError`` after a minute, as when a server is down."""
         self._thread.run(self._tasks.wait_in_sync, topic)
 
     def kill(self, node: str) -> None:

@@ -127,25 +127,24 @@ class ClusterTasks:
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
     async def leader(self, topic: str, partition: int) -> str:
-        """Return the name of a partition's leader, and wait until it has one. Raises ``UNKNOWN_TOPIC``, also
-        for an unknown partition."""
-        async with tidelog.connect(self.address) as log:
-            while True:
-                found = (await log.topics.describe(topic)).partitions
-                if partition not in range(len(found)):
-                    raise refuse("UNKNOWN_TOPIC", f"{topic} has {len(found)} partitions, and no {partition}")
-                if found[partition].leader:
-                    return found[partition].leader
-                await trio.sleep(POLL_S)
+        """Return the name of a partition's leader, and wait until it has one. Raises ``UNKNOWN_TOPIC``, also for
+        an unknown partition, and ``TooSlowError`` after ``PATIENCE_S``."""
+        with trio.fail_after(PATIENCE_S):
+            async with tidelog.connect(self.address) as log:
+                while True:
+                    if leader := _leader_of(await log.topics.describe(topic), partition):
+                        return leader
+                    await trio.sleep(POLL_S)
 
     async def wait_in_sync(self, topic: str) -> None:
-        """Wait until all replicas of a topic's partitions are in sync. Raises ``UNKNOWN_TOPIC``."""
-        async with tidelog.connect(self.address) as log:
-            while True:
-                partitions = (await log.topics.describe(topic)).partitions
-                if all(set(found.isr) == set(found.replicas) for found in partitions):
-                    return
-                await trio.sleep(POLL_S)
+        """Wait until all replicas of a topic's partitions are in sync. Raises ``UNKNOWN_TOPIC``, and
+        ``TooSlowError`` after ``PATIENCE_S``, as when a server is down."""
+        with trio.fail_after(PATIENCE_S):
+            async with tidelog.connect(self.address) as log:
+                while True:
+                    if _is_in_sync(await log.topics.describe(topic)):
+                        return
+                    await trio.sleep(POLL_S)
 
     # --- faults ----------------------------------------------------------------------------------------------
 
@@ -237,6 +236,19 @@ class ClusterTasks:
         if node.disk is None:
             raise ConfigError(f"{name} is no replica server: only those have a disk that can be slow")
         node.slow_sync.slow_down(seconds)
+
+
+def _leader_of(topic: TopicInfo, partition: int) -> str:
+    """Return the name of a partition's leader; "" if it has none. Raises ``UNKNOWN_TOPIC`` for an unknown
+    partition."""
+    if partition not in range(len(topic.partitions)):
+        raise refuse("UNKNOWN_TOPIC", f"{topic.name} has {len(topic.partitions)} partitions, and no {partition}")
+    return topic.partitions[partition].leader
+
+
+def _is_in_sync(topic: TopicInfo) -> bool:
+    """Return whether every replica of a topic is in sync."""
+    return all(set(found.isr) == set(found.replicas) for found in topic.partitions)
 
 
 def _servers(replicas: int) -> tuple[str, ...]:

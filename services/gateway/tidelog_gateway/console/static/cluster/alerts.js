@@ -59,14 +59,17 @@ export class Alerts {
     this.#pause = pause;
   }
 
-  /** Look until there is another client. `nodes()` are the servers that are heard of, and the active controller. */
+  /**
+   * Look until there is another client, or the user has no right to see metrics: each refusal would push out one that
+   * the user may ask about. `nodes()` are the servers that are heard of, and the active controller.
+   */
   async follow(log, nodes) {
     this.#log = log;
     while (log === this.#log) {
       const asked = [["this gateway", ""], ...nodes().map((node) => [node, node])];
-      const answers = await Promise.all(asked.map(([name, node]) => log.metrics(node).then(({ page }) => [name, page], () => null)));
-      if (log !== this.#log) return;
-      this.#know(alertsIn(answers.filter(Boolean)));
+      const answers = await Promise.all(asked.map(([name, node]) => log.metrics(node).then(({ page }) => [name, page], ({ code }) => code)));
+      if (log !== this.#log || answers.every((answer) => answer === "FORBIDDEN")) return;
+      this.#know(alertsIn(answers.filter(Array.isArray)));
       await this.#pause(document.hidden ? HIDDEN_MS : LOOK_MS);
     }
   }
