@@ -599,6 +599,17 @@ test("What several processes say in the same words is said once", () => {
   assert.equal(alertsIn([["g1", 'limit{server="r1"} 100'], ["g2", 'limit{server="r1"} 70']], rules).length, 1);
 });
 
+test("Who has no right to see metrics asks for them once", async () => {
+  globalThis.document ??= { hidden: false };
+  let pauses = 0;
+  const alerts = new Alerts(() => {}, async () => (pauses += 1));
+  const refused = async () => {
+    throw Object.assign(new Error("no such right"), { code: "FORBIDDEN" });
+  };
+  await alerts.follow({ metrics: refused }, () => ["r1"]);
+  assert.equal(pauses, 0);
+});
+
 test("Alerts are looked for at the processes that answer, until there is another client", async () => {
   globalThis.document ??= { hidden: false };
   let drawn = 0;
