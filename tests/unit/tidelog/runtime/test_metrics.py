@@ -13,6 +13,7 @@ from tidelog.runtime.metrics import FREE_S, REST, MetricsPage
 from tidelog.sansio.counters import Histogram, Metric, Sample, count, counter, histogram, metrics_of, samples
 from tidelog_controller.counters import ControllerCounts, PersistCounts
 from tidelog_controller.observability import metrics as controller
+from tidelog_gateway.clients.refused_clients import RefusedClients
 from tidelog_gateway.counters import DeliveryCounts, ReadCounts, RequestCounts, RouterCounts
 from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.counters import FlushCounts, ReplicaCounts
@@ -43,7 +44,7 @@ def test_every_metric_that_a_module_declares_is_on_its_page() -> None:
     for modules, counts in (
         ((controller,), (ControllerCounts, PersistCounts)),
         ((replica, group_metrics), (ReplicaCounts, FlushCounts)),
-        ((gateway,), (RequestCounts, RouterCounts, ReadCounts, DeliveryCounts)),
+        ((gateway,), (RequestCounts, RouterCounts, ReadCounts, DeliveryCounts, RefusedClients)),
     ):
         declared = [value for module in modules for value in vars(module).values() if isinstance(value, Metric)]
         declared += [metric for counter_class in counts for metric in metrics_of(counter_class)]

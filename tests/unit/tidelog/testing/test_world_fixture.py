@@ -56,13 +56,12 @@ def test_program(tidelog_world):
 async def test_async(tidelog_world):
     pass
 """
-PLUGIN = ("-p", "tidelog.testing.plugin", "-p", "no:cacheprovider")
 
 
 def run(pytester: pytest.Pytester, test: str, *options: str) -> pytest.RunResult:
     """Run a test file of a user's project in a process of its own."""
     pytester.makepyfile(test)
-    return pytester.runpytest_subprocess(*PLUGIN, *options)
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
 
 
 def test_a_test_that_passes_is_run_over_the_seeds_of_the_ini_file(pytester: pytest.Pytester) -> None:

@@ -28,6 +28,8 @@ SERVED = (
     SHARED / "tickets.py",
 )
 NO_DETAIL = {"unknown_outcome", "code"}
+UNSENT = {"cause", "token", "principal"}
+"""Keys of a refusal that names a cause: the gateway lists refused connections by them, and does not send them."""
 GROUP_OPS = (
     "join_group group_heartbeat leave_group commit_offsets fetch_offsets describe_group delete_group list_groups"
 )
@@ -48,6 +50,7 @@ def refusals(*places: Path) -> Iterator[tuple[str, str, set[str]]]:
                     if code in CODES:
                         makes_error = ast.unparse(node.func).endswith("refuse")
                         keys = {word.arg for word in node.keywords if word.arg is not None} - NO_DETAIL
+                        keys -= UNSENT if "cause" in keys else set()
                         yield f"{path.name}:{node.lineno}", str(code), keys if makes_error else set()
 
 

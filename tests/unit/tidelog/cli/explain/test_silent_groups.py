@@ -1,4 +1,5 @@
-"""How long ``tidelog doctor`` waits for consumer groups that do not answer, and what it says of them."""
+"""Tests ``tidelog.cli.explain.doctor``: how long it waits for consumer groups that do not answer, and what it says
+of them."""
 
 from __future__ import annotations
 
