@@ -20,8 +20,10 @@ IN_TURN = {
     "clusters": ("tests/cluster/", "tests/real/"),
     "spark": ("tests/spark/",),
     "programs": ("tests/conformance/", "tests/pages/", "tests/strangers/", "tests/streams/"),
+    "site": ("tests/unit/deploy/test_site.py",),
 }
-"""Folders whose tests start whole clusters. Those of one name run one after the other, on one worker."""
+"""Folders whose tests start whole clusters, and a file whose set-up takes long. Those of one name run one after the
+other, on one worker."""
 
 
 @pytest.hookimpl(trylast=True)
