@@ -16,8 +16,11 @@ from typing import Any
 
 from tidelog.testing.world.cluster import CONTROLLER, GATEWAY, SERVERS
 
-PROGRAM_KINDS = ("kill_program", "stop_program", "start_late", "pause_program", "lose_answer", "isolate_program")
-CHURN_KINDS = ("kill_program", "stop_program", "start_late")
+PROGRAM_KINDS = (
+    *("kill_program", "stop_program", "restart_loop", "start_late", "pause_program"),
+    *("lose_answer", "lose_request", "isolate_program", "refuse_sends"),
+)
+CHURN_KINDS = ("kill_program", "stop_program", "restart_loop", "start_late")
 """Kinds by which processes come and go, so that groups rebalance."""
 CLUSTER_KINDS = (
     *("kill", "power", "move_leader", "cut", "block", "mute", "slow"),
@@ -29,10 +32,13 @@ TURNS = frozenset({"send", "ack", "deliver", "commit", "committed", "end", "ende
 TEXTS = {
     "kill_program": "{target} is killed, and started again after {back_s:g} s",
     "stop_program": "{target} is asked to stop, ends in an orderly way, and is started again after {back_s:g} s",
+    "restart_loop": "{target} is asked to stop {times} times, each time {seconds:g} s after it came back",
     "start_late": "{target} starts {seconds:g} s late",
     "pause_program": "{target} stands still for {seconds:g} s",
     "lose_answer": "{target} loses its connections with the answers on their way, for {seconds:g} s",
+    "lose_request": "{target} loses its connections with what it has just sent, for {seconds:g} s",
     "isolate_program": "{target} is cut off from the network for {seconds:g} s",
+    "refuse_sends": "the topic to which {target} has sent last is read-only for {seconds:g} s",
     "kill": "replica server {target} is killed, and started again after {back_s:g} s",
     "power": "replica server {target} loses power, and is started again after {back_s:g} s",
     "move_leader": "the leader of a partition is moved to {target}",
@@ -71,6 +77,8 @@ class WorldFault:
     """The other end of a connection."""
     linger_s: float = 0.0
     """How long the network goes on to carry what a killed program has sent."""
+    times: int = 1
+    """How often a program is asked to stop."""
 
     def __str__(self) -> str:
         what = TEXTS[self.kind].format(**asdict(self))
@@ -168,11 +176,15 @@ def _draw_one(
         outages = {
             "kill_program": (0.0,),
             "stop_program": (0.0,),
+            "restart_loop": (0.1, 0.4, 1.0, 2.5),
+            "refuse_sends": (0.3, 2.0, 8.0, 20.0),
             "pause_program": (0.3, 5.0, 20.0, 55.0, 55.0, 75.0, 110.0),
             "lose_answer": (0.0, 0.0, 0.5, 8.0, 35.0, 50.0),
+            "lose_request": (0.0, 0.0, 0.5, 8.0, 35.0, 50.0),
             "isolate_program": (1.0, 12.0, 35.0, 55.0, 75.0),
         }
-        back_s = rng.choice((0.02, 0.2, 1.0, 1.0, 5.0, 50.0, 70.0))
+        is_loop = kind == "restart_loop"
+        back_s = rng.choice((0.02, 0.2, 1.0) if is_loop else (0.02, 0.2, 1.0, 1.0, 5.0, 50.0, 70.0))
         return WorldFault(
             kind,
             target,
@@ -180,6 +192,7 @@ def _draw_one(
             seconds=rng.choice(outages[kind]),
             back_s=back_s,
             linger_s=rng.choice((0.0, 0.0, 0.05, 16.0)),
+            times=rng.choice((3, 5, 8)) if is_loop else 1,
         )
     if kind == "clock":
         target = rng.choice((*SERVERS, GATEWAY, CONTROLLER, *programs))

@@ -213,7 +213,7 @@ class WorldRun:
         topics = {topic.name: topic.partitions for topic in self._setting.topics}
         self._strikes = strikes = Strikes(
             *(self._faults, processes, services, self._wires, self._clocks, stream(self._seed, "world strikes")),
-            *(log, topics, self._ask, nursery),
+            *(log, topics, self._traffic.sent_to, self._ask, nursery),
         )
         self._traffic.on_moment = strikes.on_moment
         self.struck = strikes.struck
@@ -222,7 +222,7 @@ class WorldRun:
         processes.start_all()
         await self._load(processes, strikes, began)
         self._log("world", "everything is healed")
-        strikes.heal()
+        await strikes.heal()
         await self._finish(processes)
         worked_s = max(0.1, self._traffic.worked_at - began)
         self.calm = Calm(worked_s, {name: dict(counts) for name, counts in self._traffic.counts.items()})

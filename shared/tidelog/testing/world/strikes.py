@@ -20,13 +20,15 @@ from tidelog.testing.world.wires import Wires
 
 THREAD_S = 0.001
 """Longest time of a call in a thread, as of a sync of a disk, while no fault makes it slow."""
+PAUSE_S = 0.5
 RESET_S = 0.03
 """Seconds after which connections break whose answers were lost."""
 
 
 class Strikes:
     """The faults of a run. ``ask`` runs a function with a client of the operator; ``topics`` are the topics whose
-    leaders are moved, with the number of their partitions."""
+    leaders are moved, with the number of their partitions; ``sent_to`` returns the topic to which a program has sent
+    last, "" if to none."""
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Strikes:
         rng: Random,
         log: Callable[[str, str], None],
         topics: dict[str, int],
+        sent_to: Callable[[str], str],
         ask: Callable[[Callable[[Log], Awaitable[object]]], Awaitable[object]],
         nursery: trio.Nursery,
     ) -> None:
@@ -53,10 +56,14 @@ class Strikes:
         self._rng = rng
         self._log = log
         self._topics = topics
+        self._sent_to = sent_to
         self._ask = ask
         self._nursery = nursery
         self._slow: dict[str, tuple[float, float]] = {}
         self._waiting: dict[tuple[str, str, int], list[WorldFault]] = defaultdict(list)
+        self._healed = trio.Event()
+        self._refusals = 0
+        """How many topics are read-only, or will be in a moment."""
 
     def begin(self) -> None:
         """Let the times of the faults count from now. Call it before the processes start."""
@@ -83,22 +90,28 @@ class Strikes:
         longest = slow_s if until > self._wires.clock.now else THREAD_S
         return self._rng.uniform(0.0, longest)
 
-    def heal(self) -> None:
-        """End all faults of the cluster, and start its processes."""
+    async def heal(self) -> None:
+        """End all faults of the cluster, start its processes, and wait until all topics take records."""
         self.open = False
+        self._healed.set()
         self._slow.clear()
         self._wires.heal()
         for disk in self._services.disks.values():
             disk.heal()
         for node in self._services.names:
             self._services.start(node)
+        while self._refusals:  # noqa: ASYNC110
+            await trio.sleep(PAUSE_S)
 
     def _strike(self, fault: WorldFault) -> None:
         if not self.open:
             return
         self.struck.append(fault)
         self._log("FAULT", str(fault))
-        if fault.kind in PROGRAM_KINDS:
+        if fault.kind == "refuse_sends":
+            self._refusals += 1
+            self._nursery.start_soon(self._refuse_sends, self._sent_to(fault.target), fault.seconds)
+        elif fault.kind in PROGRAM_KINDS:
             self._strike_program(fault)
         else:
             self._strike_cluster(fault)
@@ -109,10 +122,17 @@ class Strikes:
             self._processes.kill(fault.target, fault.back_s, fault.linger_s)
         elif fault.kind == "stop_program":
             self._processes.stop(fault.target, fault.back_s)
+        elif fault.kind == "restart_loop":
+            for number in range(fault.times):
+                after_s = number * (fault.back_s + fault.seconds)
+                wires.clock.call_later(after_s, partial(self._stop_again, fault.target, fault.back_s))
         elif fault.kind == "start_late":
             self._processes.start_late(fault.target, fault.seconds)
         elif fault.kind == "pause_program":
             self._processes.pause(fault.target, fault.seconds)
+        elif fault.kind == "lose_request":
+            wires.cut(node, silent=True)
+            self._isolate(node, fault.seconds)
         elif fault.kind == "lose_answer":
             wires.mute(GATEWAY, node)
             wires.clock.call_later(RESET_S, partial(wires.cut, node, silent=True))
@@ -120,6 +140,23 @@ class Strikes:
                 wires.clock.call_later(RESET_S, partial(self._isolate, node, fault.seconds))
         else:
             self._isolate(node, fault.seconds)
+
+    def _stop_again(self, target: str, back_s: float) -> None:
+        if self.open:
+            self._processes.stop(target, back_s)
+
+    async def _refuse_sends(self, topic: str, seconds: float) -> None:
+        """Make a topic read-only for some seconds; a random one if none is named. Does nothing in a world without
+        topics."""
+        topic = topic or self._rng.choice(sorted(self._topics) or [""])
+        if topic:
+            await self._ask(lambda log: log.partitions.set_read_only(topic))
+            self._log("world", f"{topic} is read-only")
+            with trio.move_on_after(seconds):
+                await self._healed.wait()
+            await self._ask(lambda log: log.partitions.set_read_only(topic, read_only=False))
+            self._log("world", f"{topic} takes records again")
+        self._refusals -= 1
 
     def _isolate(self, node: str, seconds: float) -> None:
         self._wires.block(node, GATEWAY, seconds)

@@ -58,6 +58,11 @@ class Traffic:
         self.on_moment: Callable[[str, str, int], None] = lambda node, kind, number: None
         self._log = log
         self._now = now
+        self._last_topic: dict[str, str] = {}
+
+    def sent_to(self, program: str) -> str:
+        """Return the name of the topic to which a program has sent records last; "" if it has sent none."""
+        return self._last_topic.get(program, "")
 
     def observe(self, connection: FrameStream) -> None:
         """Log the messages that go over a connection that a program has opened."""
@@ -87,6 +92,9 @@ class Traffic:
             op = str(header.get("op", ""))
             if "id" in header:
                 asked[header["id"]] = op
+            if op == "produce":
+                topic_id = _text(header["parts"][0]["topic_id"])
+                self._last_topic[node.partition("#")[0]] = self.topics.get(topic_id, "")
             self._note(node, ">", op, header, size, SENT.get(op))
 
     def _received(self, node: str, asked: dict[int, str], data: bytes) -> None:

@@ -212,6 +212,53 @@ def test_a_program_that_does_not_stop_is_killed() -> None:
     world.run()
 
 
+def test_a_program_in_a_restart_loop_is_stopped_again_and_again() -> None:
+    began: list[float] = []
+
+    async def runs(address: str) -> None:
+        began.append(round(trio.current_time() - began[0], 1) if began else trio.current_time())
+        await sleep(20.0)
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("restart_loop", "runs-1", at=5.0, seconds=1.0, back_s=0.5, times=3)])
+    world.program(runs)
+    world.invariant(lambda outcome: None if began[1:] == [5.5, 7.0, 8.5] else str(began))
+    world.run()
+
+
+async def send_numbers(address: str, errors: list[str]) -> None:
+    """Send 0 to 19, two in each second, and go on after an error."""
+    options = tidelog.ProducerOptions(delivery_timeout_s=5)
+    async with tidelog.connect(address) as log, log.producer("numbers", options) as numbers:
+        for number in range(20):
+            try:
+                await numbers.send(b"%d" % number)
+            except tidelog.TidelogError as error:
+                errors.append(error.code)
+            await sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("fault", "missing", "codes"),
+    [
+        (WorldFault("refuse_sends", "sends-1", at=5.2, seconds=1.5), [11, 12, 13], {"TOPIC_READ_ONLY"}),
+        (WorldFault("lose_request", "sends-1", moment="send", number=8, program="sends-1", seconds=8.0), [7], None),
+        (WorldFault("lose_answer", "sends-1", moment="send", number=8, program="sends-1", seconds=8.0), [], None),
+    ],
+    ids=lambda value: value.kind if isinstance(value, WorldFault) else "",
+)
+def test_a_program_sees_the_errors_of_sends(fault: WorldFault, missing: list[int], codes: set[str] | None) -> None:
+    """The second fault loses the record that is on its way, and the third loses only its ack."""
+    errors: list[str] = []
+    world = World()
+    world.prepare(0, faults=[fault])
+    world.topic("numbers")
+    world.program(lambda address: send_numbers(address, errors), name="sends")
+    found = {int(record.value or b"") for record in world.run().records("numbers")}
+    assert sorted({*range(20)} - found) == missing
+    assert set(errors) == codes if codes else errors
+
+
 def test_a_copy_that_starts_late_takes_partitions_from_one_that_lives() -> None:
     """The group rebalances without a death."""
     revoked: list[float] = []
