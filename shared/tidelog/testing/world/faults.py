@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tidelog.testing.world.cluster import CONTROLLER, GATEWAY, SERVERS
+from tidelog.testing.world.traffic import REBALANCED
 
 PROGRAM_KINDS = (
     *("kill_program", "stop_program", "restart_loop", "start_late", "pause_program"),
@@ -27,7 +28,7 @@ CLUSTER_KINDS = (
     *("disk_error", "slow_disk", "kill_gateway", "kill_controller", "clock"),
 )
 KINDS = (*PROGRAM_KINDS, *CLUSTER_KINDS)
-TURNS = frozenset({"send", "ack", "deliver", "commit", "committed", "end", "ended"})
+TURNS = frozenset({"send", "ack", "deliver", "commit", "committed", "end", "ended", REBALANCED})
 """Moments at which what a program has done, and what the cluster knows of it, may differ. Faults prefer them."""
 TEXTS = {
     "kill_program": "{target} is killed, and started again after {back_s:g} s",
@@ -149,7 +150,9 @@ def _span(rng: random.Random, calm: Calm) -> float:
 
 def _draw_moment(rng: random.Random, program: str, moments: Mapping[str, int]) -> dict[str, Any]:
     """Return a random moment of a program, and how long after it a fault strikes: at once, or after a time between
-    0.5 ms and 3 s, each power of ten as often as another."""
+    0.5 ms and 3 s, each power of ten as often as another. Groups rebalance more often than without faults."""
+    if "joined" in moments:
+        moments = {**moments, REBALANCED: moments.get(REBALANCED, 0) + 3}
     kinds = sorted(moments)
     moment = rng.choices(kinds, [3 if kind in TURNS else 1 for kind in kinds])[0]
     number = rng.randint(1, max(1, moments[moment]))
@@ -172,11 +175,12 @@ def _draw_one(
     target, others = rng.choice(nodes), rng.choice(nodes)
     back_s = rng.choice((0.05, 0.3, 1.0, 3.0, 8.0))
     if kind in PROGRAM_KINDS:
-        target = witness if rng.random() < 0.85 else rng.choice(programs)
+        is_shared = when.get("moment") == REBALANCED  # what another member does then matters as much
+        target = witness if rng.random() < (0.5 if is_shared else 0.85) else rng.choice(programs)
         outages = {
             "kill_program": (0.0,),
             "stop_program": (0.0,),
-            "restart_loop": (0.1, 0.4, 1.0, 2.5),
+            "restart_loop": (0.3, 1.5, 3.0, 5.0),  # a rebalance takes up to two heartbeats of 3 s
             "refuse_sends": (0.3, 2.0, 8.0, 20.0),
             "pause_program": (0.3, 5.0, 20.0, 55.0, 55.0, 75.0, 110.0),
             "lose_answer": (0.0, 0.0, 0.5, 8.0, 35.0, 50.0),

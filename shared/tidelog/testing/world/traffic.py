@@ -2,7 +2,7 @@
 
 The messages are seen where a program's client hands them to its connection, and where it takes them from there. A
 *moment* is a message of a kind that matters to programs: a batch was sent, its ack has arrived, records were
-delivered, a commit was sent, or its answer has arrived. Faults wait for the n-th moment of a kind of one program.
+delivered, a commit was sent, its answer has arrived, or a member of a group has learnt of other partitions. Faults wait for the n-th moment of a kind of one program.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ ANSWERED = {
 RECEIVED = {"produced": "ack", "delivery": "deliver"}
 WORK = frozenset({"send", "ack", "deliver", "commit", "begin", "end", "prepare", "commit_staged"})
 """The moments at which a program works, rather than waits."""
+REBALANCED = "rebalanced"
+"""The moment at which a member of a group learns from a heartbeat that its partitions are others than before."""
 UNTOLD = ("op", "id", "re", "token", "ticket", "principal")
 HEADER_BYTES, HEADER_ITEMS = 1 << 20, 1 << 16
 TEXT_CHARS = 120
@@ -59,6 +61,8 @@ class Traffic:
         self._log = log
         self._now = now
         self._last_topic: dict[str, str] = {}
+        self._assigned: dict[tuple[str, str], str] = {}
+        """The partitions of each member, by its node and group."""
 
     def sent_to(self, program: str) -> str:
         """Return the name of the topic to which a program has sent records last; "" if it has sent none."""
@@ -67,7 +71,7 @@ class Traffic:
     def observe(self, connection: FrameStream) -> None:
         """Log the messages that go over a connection that a program has opened."""
         node = NODE.get()
-        asked: dict[int, str] = {}
+        asked: dict[int, tuple[str, str]] = {}
         send_now, send_many, receive = connection.send_now, connection.send_many, connection.receive
 
         def sent_now(messages: Sequence[Outgoing]) -> bool:
@@ -86,28 +90,36 @@ class Traffic:
 
         vars(connection).update(send_now=sent_now, send_many=sent_many, receive=received)
 
-    def _sent(self, node: str, asked: dict[int, str], messages: Sequence[Outgoing]) -> None:
+    def _sent(self, node: str, asked: dict[int, tuple[str, str]], messages: Sequence[Outgoing]) -> None:
         for head, _, size in messages:
             header = load_prefix(head, HEADER_BYTES, HEADER_ITEMS)[0]
             op = str(header.get("op", ""))
             if "id" in header:
-                asked[header["id"]] = op
+                asked[header["id"]] = op, str(header.get("group", ""))
             if op == "produce":
                 topic_id = _text(header["parts"][0]["topic_id"])
                 self._last_topic[node.partition("#")[0]] = self.topics.get(topic_id, "")
             self._note(node, ">", op, header, size, SENT.get(op))
 
-    def _received(self, node: str, asked: dict[int, str], data: bytes) -> None:
+    def _received(self, node: str, asked: dict[int, tuple[str, str]], data: bytes) -> None:
         header = load_prefix(data, HEADER_BYTES, HEADER_ITEMS)[0]
         if "re" in header:
-            op = asked.pop(header["re"], "")
+            op, group = asked.pop(header["re"], ("", ""))
             moment = None if header.get("error") else ANSWERED.get(op)
+            if op in ("join_group", "group_heartbeat") and not header.get("error"):
+                moment = self._assign(node, group, _text(header.get("assignment"))) or moment
             self._note(node, "<", f"answer to {op}", header, len(data), moment)
         else:
             op = str(header.get("op", ""))
             if op == "delivery" and len(data) < 100 and not header.get("error"):
                 return  # only a high watermark
             self._note(node, "<", op, header, len(data), RECEIVED.get(op))
+
+    def _assign(self, node: str, group: str, partitions: str) -> str | None:
+        """Keep the partitions of a member, and return the moment if it had others before."""
+        before = self._assigned.get((node, group), partitions)
+        self._assigned[node, group] = partitions
+        return REBALANCED if before != partitions else None
 
     def _note(self, node: str, way: str, op: str, header: dict[str, Any], size: int, moment: str | None) -> None:
         """Log a message and report its moment."""

@@ -99,9 +99,10 @@ class World:
     def faults(self, *kinds: str) -> None:
         """Let only faults of these kinds happen; with no kind, none. Raises ``ConfigError`` for an unknown kind.
         Kinds of programs: ``kill_program``, ``stop_program`` (its tasks are cancelled with the network intact, and it
-        is started again), ``start_late``, ``pause_program`` (it stands still, up to longer than its session),
-        ``lose_answer`` (what is on its way to it is lost, and its connections break) and ``isolate_program``. Kinds
-        of the cluster: ``kill``, ``power``, ``disk_error`` and ``slow_disk`` (a replica server), ``move_leader``,
+        is started again), ``restart_loop`` (that several times), ``start_late``, ``pause_program`` (it stands still,
+        up to longer than its session), ``lose_answer`` (what is on its way to it is lost, and its connections break),
+        ``lose_request`` (what it has just sent is lost, too), ``isolate_program`` and ``refuse_sends`` (the topic to
+        which it has sent last is read-only for a while). Kinds of the cluster: ``kill``, ``power``, ``disk_error`` and ``slow_disk`` (a replica server), ``move_leader``,
         ``kill_gateway``, ``kill_controller``, ``cut``, ``block``, ``mute`` and ``slow`` (the network), and ``clock``
         (a wall clock jumps)."""
         unknown = [kind for kind in kinds if kind not in KINDS]

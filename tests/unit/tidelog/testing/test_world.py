@@ -262,6 +262,7 @@ def test_a_program_sees_the_errors_of_sends(fault: WorldFault, missing: list[int
 def test_a_copy_that_starts_late_takes_partitions_from_one_that_lives() -> None:
     """The group rebalances without a death."""
     revoked: list[float] = []
+    moments: list[dict[str, int]] = []
 
     async def consumes(address: str) -> None:
         hooks = tidelog.Hooks(on_revoked=lambda gone: revoked.append(trio.current_time()))
@@ -273,11 +274,13 @@ def test_a_copy_that_starts_late_takes_partitions_from_one_that_lives() -> None:
                 pass
 
     world = World()
-    world.prepare(0, faults=[WorldFault("start_late", "consumes-2", seconds=20.0)])
+    late = WorldFault("start_late", "consumes-2", seconds=20.0)
+    world.prepare(0, faults=[late], on_end=lambda run: moments.append(dict(run.calm.moments["consumes-1"])))
     world.topic("orders", partitions=2)
     world.program(consumes, copies=2, ends=False)
     world.run()
     assert len(revoked) == 1 and revoked[0] > 20.0
+    assert moments[0]["rebalanced"] == 1
 
 
 def test_half_of_the_runs_strike_programs_at_the_moments_of_their_work() -> None:
