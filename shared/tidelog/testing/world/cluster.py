@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from random import Random
 
-from tidelog.testing.shells.services import GATEWAY_URL, REPLICAS, Services
+import trio
+
+from tidelog.testing.shells.services import GATEWAY_URL, REPLICAS, Network, Services
 
 GATEWAY = "g1"
 CONTROLLER = "c1"
 SERVERS = REPLICAS
 ADDRESS = GATEWAY_URL
+HEARTBEATS_MS = (500, 500, 3000)
+"""How often members of groups heartbeat: the setting of a run is one of these. A rebalance takes up to two
+heartbeats, and with short ones a partition changes hands several times while a program has work."""
 
 
 class WorldServices(Services):
@@ -38,3 +45,9 @@ class WorldServices(Services):
         retention_check_interval_s=60.0,
         scrub_interval_s=86_400.0,
     )
+
+    def __init__(self, net: Network, nursery: trio.Nursery, folder: Path, rng: Random, heartbeat_ms: int) -> None:
+        """``heartbeat_ms``: how often members of groups are to heartbeat."""
+        super().__init__(net, nursery, folder, rng)
+        groups = replace(self.replica_settings.groups, heartbeat_ms=heartbeat_ms)
+        self.replica_settings = replace(self.replica_settings, groups=groups)

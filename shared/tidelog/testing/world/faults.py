@@ -180,7 +180,7 @@ def _draw_one(
         outages = {
             "kill_program": (0.0,),
             "stop_program": (0.0,),
-            "restart_loop": (0.3, 1.5, 3.0, 5.0),  # a rebalance takes up to two heartbeats of 3 s
+            "restart_loop": (0.3, 0.7, 1.5, 4.0),
             "refuse_sends": (0.3, 2.0, 8.0, 20.0),
             "pause_program": (0.3, 5.0, 20.0, 55.0, 55.0, 75.0, 110.0),
             "lose_answer": (0.0, 0.0, 0.5, 8.0, 35.0, 50.0),
@@ -188,7 +188,7 @@ def _draw_one(
             "isolate_program": (1.0, 12.0, 35.0, 55.0, 75.0),
         }
         is_loop = kind == "restart_loop"
-        back_s = rng.choice((0.02, 0.2, 1.0) if is_loop else (0.02, 0.2, 1.0, 1.0, 5.0, 50.0, 70.0))
+        back_s = rng.choice((0.02, 0.3, 1.0, 3.0) if is_loop else (0.02, 0.2, 1.0, 1.0, 5.0, 50.0, 70.0))
         return WorldFault(
             kind,
             target,

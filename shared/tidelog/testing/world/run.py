@@ -27,7 +27,7 @@ from tidelog.testing.hardware.loop import stream
 from tidelog.testing.shells.determinism import determined
 from tidelog.testing.shells.streams import NODE
 from tidelog.testing.world.clock import EventClock
-from tidelog.testing.world.cluster import ADDRESS, WorldServices
+from tidelog.testing.world.cluster import ADDRESS, HEARTBEATS_MS, WorldServices
 from tidelog.testing.world.entropy import WallClocks, seeded, without_collection
 from tidelog.testing.world.faults import PROGRAM_KINDS, Calm, WorldFault
 from tidelog.testing.world.outcome import Invariant, Outcome, judge
@@ -173,7 +173,8 @@ class WorldRun:
         NODE.set("world")
         self._clock.context = copy_context()
         async with trio.open_nursery() as nursery:
-            services = WorldServices(self._wires, nursery, folder, stream(self._seed, "world disks"))
+            heartbeat_ms = stream(self._seed, "world settings").choice(HEARTBEATS_MS)
+            services = WorldServices(self._wires, nursery, folder, stream(self._seed, "world disks"), heartbeat_ms)
             with self._main_scope:
                 for node in services.names:
                     services.start(node)

@@ -2,7 +2,8 @@
 
 The messages are seen where a program's client hands them to its connection, and where it takes them from there. A
 *moment* is a message of a kind that matters to programs: a batch was sent, its ack has arrived, records were
-delivered, a commit was sent, its answer has arrived, or a member of a group has learnt of other partitions. Faults wait for the n-th moment of a kind of one program.
+delivered, a commit was sent, its answer has arrived, or a member of a group has learnt of other partitions. Faults
+wait for the n-th moment of a kind of one program.
 """
 
 from __future__ import annotations

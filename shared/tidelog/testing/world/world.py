@@ -102,9 +102,9 @@ class World:
         is started again), ``restart_loop`` (that several times), ``start_late``, ``pause_program`` (it stands still,
         up to longer than its session), ``lose_answer`` (what is on its way to it is lost, and its connections break),
         ``lose_request`` (what it has just sent is lost, too), ``isolate_program`` and ``refuse_sends`` (the topic to
-        which it has sent last is read-only for a while). Kinds of the cluster: ``kill``, ``power``, ``disk_error`` and ``slow_disk`` (a replica server), ``move_leader``,
-        ``kill_gateway``, ``kill_controller``, ``cut``, ``block``, ``mute`` and ``slow`` (the network), and ``clock``
-        (a wall clock jumps)."""
+        which it has sent last is read-only for a while). Kinds of the cluster: ``kill``, ``power``, ``disk_error``
+        and ``slow_disk`` (a replica server), ``move_leader``, ``kill_gateway``, ``kill_controller``, ``cut``,
+        ``block``, ``mute`` and ``slow`` (the network), and ``clock`` (a wall clock jumps)."""
         unknown = [kind for kind in kinds if kind not in KINDS]
         if unknown:
             raise ConfigError(f"there is no fault {', '.join(unknown)}; there are {', '.join(KINDS)}")
