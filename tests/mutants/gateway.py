@@ -421,7 +421,8 @@ def ignore_the_hard_limit(patch: Patch) -> None:
 )
 def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
     """A name counts as often as the request contains it."""
-    patch.setattr(describing, "names_of", lambda asked: () if asked.all_topics else asked.topics)
+    named = describing.NamedTopics
+    patch.setattr(describing, "names_of", lambda asked: named() if asked.all_topics else named(asked.topics))
 
 
 @breaks(

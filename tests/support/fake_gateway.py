@@ -191,7 +191,8 @@ class FakeCluster:
         """Return the answer to a request. Raises its error."""
         match message:
             case Metadata(names, everything):
-                found = tuple(t for t in self.topics.values() if everything or t.name in names)
+                ids = message.topic_ids if self.capabilities else ()  # an older one does not know them
+                found = tuple(t for t in self.topics.values() if everything or t.name in names or t.topic_id in ids)
                 return MetadataAnswer("fake", 1, found, ())
             case CreateTopic(name, partitions):
                 if name in self.topics:

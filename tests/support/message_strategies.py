@@ -22,6 +22,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "TopicConfig.commit_rule": ("isr", "leader", "quorum"),
     "TopicConfig.cleanup": ("delete", "compact", "compact,delete"),
     "Read.consistency": ("eventual", "bounded", "linearizable"),
+    "Metadata.consistency": ("linearizable", "eventual"),
     "Subscribe.consistency": ("eventual", "bounded", "linearizable"),
     "Subscribe.read_from": ("leader", "any"),
     "Read.isolation": ("committed", "uncommitted"),

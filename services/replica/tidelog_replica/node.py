@@ -43,6 +43,7 @@ from tidelog.runtime.disk import Disk
 from tidelog.sansio.timers import TimerOwner, Timers
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
+    DescribeLogs,
     Digest,
     EpochOffset,
     Fetch,
@@ -254,6 +255,8 @@ class ReplicaNode:
                 self._requests.log_snapshot(source, id, message)
             case ReadTail():
                 self._requests.read_tail(source, id, message)
+            case DescribeLogs():
+                self._requests.describe_logs(source, id, message, now)
             case Digest():
                 self._requests.digest(source, id, message)
             case ReadCopy():

@@ -16,6 +16,8 @@ from tidelog.sansio.counters import count
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
+    DescribeLogs,
+    DescribeLogsAnswer,
     Digest,
     DigestAnswer,
     DigestEntry,
@@ -61,6 +63,9 @@ DIGEST_MAX_OFFSETS = 64
 """Most offsets in one ``Digest``: each may cost a read of a few KiB."""
 DIGEST_MAX_EPOCHS = 64
 """Most leader epochs in a digest, the last ones."""
+
+MAX_DESCRIBED = 1000
+"""Most partitions in one ``DescribeLogs``."""
 
 TAIL_BYTES = 1 << 20
 """About how many bytes of batches a ``ReadTail`` is answered with."""
@@ -279,6 +284,22 @@ class RequestHandler:
             )
         if refused is not None:
             self._effects.answer(source, id, refused)
+
+    def describe_logs(self, source: int, id: int | None, asked: DescribeLogs, now: float) -> None:
+        """Answer with the offsets of those of the named partitions that a leader here may show now. The others are
+        left out. Refuse a request for more than ``MAX_DESCRIBED`` partitions (``MALFORMED``)."""
+        keys = [TopicPartition(share.topic_id, number) for share in asked.shares for number in share.partitions]
+        if len(keys) > MAX_DESCRIBED:
+            self._effects.answer(source, id, refuse("MALFORMED", f"at most {MAX_DESCRIBED} partitions at a time"))
+            return
+        found = []
+        for key in keys:
+            partition = self._assignment.partitions.get(key)
+            if partition is None or self._leadership.refuse(partition, now) is not None:
+                continue
+            if (bounds := partition.leader_bounds(now)) is not None:
+                found.append(bounds)
+        self._effects.answer(source, id, DescribeLogsAnswer(tuple(found)))
 
     def digest(self, source: int, id: int | None, asked: Digest) -> None:
         """Answer with the bounds of the local log and its hash chain at the requested offsets, whatever the role of

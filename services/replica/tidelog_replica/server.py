@@ -26,6 +26,7 @@ from tidelog.runtime.operating_system import boot_id
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
+    DescribeLogs,
     DescribeMetrics,
     Digest,
     EnrolPartition,
@@ -64,7 +65,7 @@ ALLOWED = {
     "replica": frozenset({Fetch.OP, Progress.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})
     | {EnrolPartition.OP, WriteMarker.OP, ReadTail.OP, Digest.OP, FetchOffsets.OP},
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP, WriteMarker.OP})
-    | {ReadCopy.OP, ScrubServer.OP}
+    | {ReadCopy.OP, ScrubServer.OP, DescribeLogs.OP}
     | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS, *STREAM_KINDS)} - {EnrolPartition.OP},
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }

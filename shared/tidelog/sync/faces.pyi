@@ -196,6 +196,14 @@ class TopicAdmin(Face):
         """Return the metadata of one topic; with ``offsets`` also the log start and high watermark of each partition,
         requested from the leaders. Raises ``UNKNOWN_TOPIC``."""
 
+    def find(
+        self, topic_ids: Iterable[str], *, offsets: bool = False, consistency: str = "linearizable"
+    ) -> tuple[TopicInfo, ...]:
+        """Return the metadata of the topics with these ids; those that are deleted or hidden are left out. With
+        ``offsets`` also the log start and high watermark of each partition. With ``consistency`` "linearizable" each
+        leader proves that these are not older than the request. With "eventual" they are what the leaders know, which
+        takes one request to each server, so it is much faster for many partitions."""
+
 class PartitionAdmin(Face):
     """The methods that move, pause and compare partitions and find offsets in them; each ``Log`` has them as
     ``log.partitions``."""

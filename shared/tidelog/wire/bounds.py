@@ -38,7 +38,8 @@ BOUNDS = (
         "names are taken once, 10,000 at most; the description of a partition is encoded once for each change of the "
         "partition; 200 topics or partitions, then others run; one answer at a time, principals in turn; one for all "
         "who ask the same at the same time. Offsets: one look-up of a partition at a time for all, 64 partitions "
-        "under way at a server, 4 requests of a principal, 10 s",
+        "under way at a server, 4 requests of a principal, 10 s. With consistency eventual: 1,000 partitions in a "
+        "request to a server, one of a principal and 4 of all at a time",
         "100,000 names of a principal wait, in requests of 100 and more; the answer, shared by all who asked the "
         "same; the outbox (64 MiB) ends a link that does not read",
     ),
@@ -87,6 +88,7 @@ BOUNDS = (
         "sent: the outbox (64 MiB) ends a link that does not read",
     ),
     Bound(("list_offset",), "one look-up in an index; by time one segment index", UNTIL_ANSWERED),
+    Bound(("describe_logs",), "1,000 partitions at most; what is in memory of each", UNTIL_ANSWERED),
     Bound(("digest",), "64 offsets; one hash each is kept", UNTIL_ANSWERED),
     Bound(("scrub_server",), "one round at a time, at scrub speed; needs the right to administer the cluster", BYTES),
     Bound(("use_producer", "release_producer"), "one MAC", "1,000 producer ids of a connection"),

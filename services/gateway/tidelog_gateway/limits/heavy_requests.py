@@ -24,7 +24,7 @@ def cost_of(message: Message, topics: int = 0) -> int:
     """Return the cost of a request: 1, and one more for every ``SHARE`` names, parts or positions in it. ``topics``:
     the number of topics of the cluster, which a ``metadata`` request for all topics is taken to name."""
     if isinstance(message, Metadata):
-        named = topics if message.all_topics else len(message.topics)
+        named = topics if message.all_topics else len(message.topics) + len(message.topic_ids)
         return 1 + named * (10 if message.offsets else 1) // SHARE
     named = 0
     for name in _arrays_of(type(message)):

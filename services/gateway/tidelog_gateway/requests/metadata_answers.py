@@ -7,7 +7,8 @@ An answer may have 10,000 partitions, and any client may ask for it again and ag
 - an answer is built a page at a time, and other tasks run in between. One answer is built at a time, and principals
   are served in turn (``shared_requests.Seats``);
 - equal requests of one principal at the same time share one answer (``shared_requests.SingleFlight``);
-- look-ups of offsets are shared by all principals, bounded, and fair (``requests/offset_lookups.py``).
+- look-ups of offsets are shared by all principals, bounded, and fair (``requests/offset_lookups.py``);
+- offsets that need not be proved are asked for with one request to each server (``requests/log_bounds.py``).
 
 The rights of the principal are checked for each answer. No answer for one principal is given to another."""
 
@@ -24,6 +25,7 @@ from tidelog.wire.cbor import map_head
 from tidelog.wire.codec import EncodedAnswer, encode_array, encode_fields, encode_part
 from tidelog.wire.messages import ListOffset, Message, Metadata, OffsetAnswer, PartitionInfo, ServerInfo
 
+from tidelog_gateway.requests.log_bounds import LogBoundsQuery
 from tidelog_gateway.requests.offset_lookups import PER_SERVER, Lookup, Lookups, Offsets, Want
 from tidelog_gateway.shared_requests import Seats, SingleFlight, Steps
 from tidelog_gateway.shell import GatewayShell
@@ -35,6 +37,8 @@ ANSWER_TIMEOUT_S = 10.0
 """Offsets that are not known after this time are unknown (-1) in the answer."""
 MAX_NAMES = 10_000
 """Most topics that one request may name."""
+CONSISTENCIES = ("linearizable", "eventual")
+"""How fresh a request may want its offsets."""
 LOOKED_UP_AT_ONCE = PER_SERVER
 """Partitions of one request that are looked up at a time."""
 SENT_AT_ONCE = 16
@@ -53,6 +57,14 @@ class MetadataView(Protocol):
     def of_topic(self, name: str) -> bool: ...
     @property
     def of_servers(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTopics:
+    """The topics that a request names, by name and by id."""
+
+    topics: tuple[str, ...] = ()
+    topic_ids: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,6 +86,7 @@ class MetadataAnswers:
         self._building = Seats(1, 1)
         self._asking = Seats(SEATS, SEATS_EACH)
         self._lookups = Lookups()
+        self._log_bounds = LogBoundsQuery(shell)
         self._waiting: dict[Want, trio.Event] = {}
         self._sending = False
         self._encoded: dict[str, _Encoded] = {}
@@ -81,9 +94,9 @@ class MetadataAnswers:
     async def answer(self, asked: Metadata, view: MetadataView) -> Message:
         """Return the answer to a ``metadata`` request, encoded: the topics and servers that ``view`` may see and, if
         asked for, the offsets that the leaders report. Unknown topics are left out; offsets that no leader reports in
-        time are -1. Raises ``MALFORMED`` if the request names too many topics."""
+        time are -1. Raises ``MALFORMED`` if the request names too many topics or an unknown consistency."""
         names = names_of(asked)
-        question = (view.principal, asked.all_topics, asked.offsets, names)
+        question = (view.principal, asked.all_topics, asked.offsets, asked.consistency, names)
 
         async def work() -> Message:
             if not asked.offsets:
@@ -101,7 +114,7 @@ class MetadataAnswers:
     async def _build(
         self,
         asked: Metadata,
-        names: tuple[str, ...],
+        names: NamedTopics,
         view: MetadataView,
         found: dict[TopicPartition, Offsets | None] | None,
     ) -> EncodedAnswer:
@@ -128,12 +141,14 @@ class MetadataAnswers:
             return EncodedAnswer(5, b"".join(content))
         return EncodedAnswer(4, b"".join(content))
 
-    def _topics(self, asked: Metadata, names: tuple[str, ...]) -> Sequence[TopicState]:
-        """Return the topics that a request names, or all topics. Names without a topic are left out."""
+    def _topics(self, asked: Metadata, names: NamedTopics) -> Sequence[TopicState]:
+        """Return the topics that a request names, each once, or all topics. Names and ids without a topic are left
+        out."""
         cluster = self._shell.cluster
         if asked.all_topics:
             return cluster.image.topics
-        return [topic for name in names if (topic := cluster.topic_named(name)) is not None]
+        found = (*map(cluster.topic_named, names.topics), *map(cluster.topic, names.topic_ids))
+        return list({topic.topic_id: topic for topic in found if topic is not None}.values())
 
     async def _topic(
         self, topic: TopicState, found: dict[TopicPartition, Offsets | None] | None, steps: Steps
@@ -177,7 +192,7 @@ class MetadataAnswers:
     # --- offsets ---------------------------------------------------------------------------------------------
 
     async def _find_offsets(
-        self, asked: Metadata, names: tuple[str, ...], view: MetadataView
+        self, asked: Metadata, names: NamedTopics, view: MetadataView
     ) -> dict[TopicPartition, Offsets | None]:
         """Ask the leaders for the offsets of all partitions of the answer, and return those reported within
         ``ANSWER_TIMEOUT_S``, by partition. A partition whose offsets are not known is missing or has None."""
@@ -186,15 +201,34 @@ class MetadataAnswers:
         steps = Steps()
         try:
             with trio.move_on_at(began + ANSWER_TIMEOUT_S):
+                wait_until = began + OFFSETS_TIMEOUT_S
+                if asked.consistency == "eventual":
+                    await self._find_unproved(asked, names, view, want)
+                    wait_until = began
                 for topic in self._topics(asked, names):
                     await steps.advance()
                     for number in range(len(topic.partitions) if view.of_topic(topic.name) else 0):
-                        await self._until(want, LOOKED_UP_AT_ONCE - 1)
-                        await self._look_up(TopicPartition(topic.topic_id, number), want, began + OFFSETS_TIMEOUT_S)
+                        key = TopicPartition(topic.topic_id, number)
+                        if key not in want.found:
+                            await self._until(want, LOOKED_UP_AT_ONCE - 1)
+                            await self._look_up(key, want, wait_until)
                 await self._until(want, 0)
         finally:
             want.given_up = True
         return want.found
+
+    async def _find_unproved(self, asked: Metadata, names: NamedTopics, view: MetadataView, want: Want) -> None:
+        """Add the offsets to ``want`` that leaders report without a proof that they still lead. Partitions of servers
+        that do not know this request, and those whose leader has changed, are left for look-ups with a proof."""
+        keys = [
+            TopicPartition(topic.topic_id, number)
+            for topic in self._topics(asked, names)
+            if view.of_topic(topic.name)
+            for number in range(len(topic.partitions))
+        ]
+        found, failed = await self._log_bounds.find(keys, view.principal)
+        want.found.update(found)
+        want.silent.update((node, None) for node, error in failed.items() if error.code in SILENCE)
 
     async def _look_up(self, key: TopicPartition, want: Want, leader_until: float) -> None:
         """Wait until the partition has a leader, at most until ``leader_until`` (trio's clock), and queue a look-up
@@ -294,10 +328,15 @@ def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) 
     )
 
 
-def names_of(asked: Metadata) -> tuple[str, ...]:
-    """Return the topics that a ``metadata`` request names, each once; an empty tuple if it is for all topics. Raises
-    ``MALFORMED`` if it names more than ``MAX_NAMES``."""
-    names = () if asked.all_topics else tuple(dict.fromkeys(asked.topics))
-    if len(names) > MAX_NAMES:
-        raise refuse("MALFORMED", f"the request names {len(names)} topics; at most {MAX_NAMES} at a time")
+def names_of(asked: Metadata) -> NamedTopics:
+    """Return the topics that a ``metadata`` request names, each once; none if it is for all topics. Raises
+    ``MALFORMED`` if it names more than ``MAX_NAMES``, or a consistency that offsets do not have."""
+    if asked.consistency not in CONSISTENCIES:
+        text = f"consistency is one of {', '.join(CONSISTENCIES)}, not {asked.consistency!r}"
+        raise refuse("MALFORMED", text)
+    if asked.all_topics:
+        return NamedTopics()
+    names = NamedTopics(tuple(dict.fromkeys(asked.topics)), tuple(dict.fromkeys(asked.topic_ids)))
+    if (count := len(names.topics) + len(names.topic_ids)) > MAX_NAMES:
+        raise refuse("MALFORMED", f"the request names {count} topics; at most {MAX_NAMES} at a time")
     return names

@@ -237,8 +237,8 @@ FIELD_RULES = (
     FieldRule(
         "",
         "",
-        "Topics that a client asks about by name: the answer leaves out what it may not know of.",
-        _fields("Metadata", "topics"),
+        "Topics that a client asks about by name or id: the answer leaves out what it may not know of.",
+        _fields("Metadata", "topics topic_ids"),
     ),
     FieldRule(
         "",
@@ -378,6 +378,7 @@ FIELD_RULES = (
             *_fields("ListGroupsAnswer", "groups.state"),
             *_fields("ListOffset", "at isolation"),
             *_fields("ListTransactionsAnswer", "transactions.state"),
+            *_fields("Metadata", "consistency"),
             *_fields("MetricsAnswer", "version refused.cause"),
             *_fields("PlanRebalance", "unit"),
             *_fields("Play", "act"),

@@ -31,6 +31,7 @@ from tidelog.wire.messages import (
     FetchedPart,
     FetchPart,
     ListOffset,
+    LogBounds,
     LogSnapshotAnswer,
     NotifyPart,
     ProducePart,
@@ -406,6 +407,11 @@ class Partition:
         except FAULTS as error:
             return self._failed_during(error)
         return None
+
+    def leader_bounds(self, now: float) -> LogBounds | None:
+        """Return the offsets of the log as the leader here knows them. Return None if this server does not lead, or
+        if it does not know yet how far earlier leaders have committed."""
+        return None if self.leading is None else self.leading.reading.bounds(self.key, now)
 
     def _failed_during(self, error: Exception) -> TidelogError:
         """Take the partition offline because of an error in the middle of a request, and return the refusal for that

@@ -29,8 +29,8 @@ from math import inf
 from typing import Protocol
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId
-from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import ListOffset, LogBounds, OffsetAnswer, Read, ReadAnswer, StableOffset
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.purgatory import Purgatory
@@ -178,6 +178,14 @@ class PendingReads:
             return
         until = now if self._full else now + self._settings.read_proof_max_s
         self._step(_Reader(source, id, asked, now, now, until), now)
+
+    def bounds(self, key: TopicPartition, now: float) -> LogBounds | None:
+        """Return the offsets of the log of partition ``key`` as this role knows them, without a proof that they are
+        the newest. Return None while it is not known how far earlier leaders have committed."""
+        if not self._core.knows_end:
+            return None
+        log, stable = self._log, self._last_stable_offset(now)
+        return LogBounds(*key, log.start, self._core.high_watermark, stable, log.segments.count_and_bytes()[1])
 
     @property
     def _full(self) -> bool:

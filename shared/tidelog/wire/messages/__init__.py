@@ -134,6 +134,7 @@ if TYPE_CHECKING:
         PrepareGroups,
         TopicShare,
     )
+    from tidelog.wire.messages.logs import DescribeLogs, DescribeLogsAnswer, LogBounds
     from tidelog.wire.messages.metadata import (
         AllocateProducerIds,
         AlterLearners,
@@ -289,6 +290,8 @@ __all__ = [
     "DescribeFeatures",
     "DescribeGroup",
     "DescribeGroupAnswer",
+    "DescribeLogs",
+    "DescribeLogsAnswer",
     "DescribeMetrics",
     "DescribeQuorum",
     "DescribeRefusal",
@@ -343,6 +346,7 @@ __all__ = [
     "ListOffset",
     "ListTransactions",
     "ListTransactionsAnswer",
+    "LogBounds",
     "LogSnapshot",
     "LogSnapshotAnswer",
     "Meet",
@@ -447,6 +451,7 @@ MODULES = (
     "metadata",
     "data",
     "groups",
+    "logs",
     "transactions",
     "streams",
     "raft",

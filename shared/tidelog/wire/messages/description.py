@@ -113,6 +113,12 @@ class Metadata(Message):
     """Describe every topic."""
     offsets: bool = False
     """Also ask the leaders for log start and high watermark."""
+    consistency: str = "linearizable"
+    """How fresh these offsets are. ``linearizable``: each leader proves that it still leads, so no offset is older
+    than the request. ``eventual``: offsets as the leaders know them, which takes one request to each server instead
+    of several for each partition; partitions without a leader are not waited for."""
+    topic_ids: tuple[str, ...] = ()
+    """Ids of more topics to describe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,13 @@ import trio
 import trio.testing
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.client.core.partitioner import partition_of
-from tidelog.errors import TidelogError, Unreachable, refuse
+from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse
 from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire import codec
 from tidelog.wire.messages import (
     CommitOffsets,
+    DescribeLogs,
+    DescribeLogsAnswer,
     DescribeQuorum,
     Done,
     FetchOffsets,
@@ -31,10 +33,12 @@ from tidelog.wire.messages import (
     ListOffset,
     ListTransactions,
     ListTransactionsAnswer,
+    LogBounds,
     Message,
     Metadata,
     MetadataAnswer,
     OffsetAnswer,
+    StableOffset,
     TopicShare,
     TransactionInfo,
 )
@@ -45,6 +49,14 @@ from tidelog_gateway.requests.requests import ClientRequests
 from unit.gateway.test_server import running
 
 PARTITIONS = 4
+
+
+def described(asked: DescribeLogs) -> DescribeLogsAnswer:
+    """What a server answers that leads all these partitions."""
+    stable = StableOffset(5, 1, 0, 9)
+    return DescribeLogsAnswer(
+        tuple(LogBounds(share.topic_id, p, 2, 6, stable, 80) for share in asked.shares for p in share.partitions)
+    )
 
 
 class Shell:
@@ -73,6 +85,9 @@ class Shell:
         self.decide = trio.Semaphore(0)
         """So many of these are answered."""
         self.missing_disks = None
+        self.described: list[tuple[str, DescribeLogs]] = []
+        """What leaders were asked of many logs, and who was asked."""
+        self.describe: Callable[[DescribeLogs], Any] = described
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 
@@ -98,7 +113,11 @@ class Shell:
         return done
 
     def start_call(self, node: str, message: Any, timeout_s: float, done: Callable[[Any], None]) -> None:
-        """Coordinators of 1,000 groups each, and of as many transactions."""
+        """Coordinators of 1,000 groups each, and of as many transactions; leaders that know their logs."""
+        if isinstance(message, DescribeLogs):
+            self.described.append((node, message))
+            done(self.describe(message))
+            return
         self.listed.append(message)
         if not isinstance(message, ListGroups | ListTransactions):
             answer = FetchOffsetsAnswer() if isinstance(message, FetchOffsets) else Done()
@@ -343,6 +362,81 @@ async def test_partitions_without_a_leader_are_waited_for_once(autojump_clock: t
         assert trio.current_time() - began < 5, "not two seconds for each page"
         found = {t.name: t.partitions[0].high_watermark for t in told(shell.answers[0]).topics}
         assert set(found.values()) == {7, -1} and len(found) == 600
+
+
+UNPROVED = Metadata(all_topics=True, offsets=True, consistency="eventual")
+
+
+async def test_offsets_without_a_proof_take_one_request_to_each_leader() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(*(shell.topic(number, f"r{number % 3}") for number in range(9)))
+        requests.on_message(link(), 1, UNPROVED, view(topics=lambda name: name != "topic-8"))
+        assert await shell.tell_all() == 0, "no partition is looked up by itself"
+        assert sorted(node for node, _ in shell.described) == ["r0", "r1", "r2"]
+        assert sum(len(asked.shares) for _, asked in shell.described) == 8, "nobody asks for a hidden topic"
+        infos = [p for topic in told(shell.answers[0]).topics for p in topic.partitions]
+        assert len(infos) == 8 * PARTITIONS
+        assert {(p.log_start, p.high_watermark, p.stable and p.stable.offset, p.bytes) for p in infos} == {
+            (2, 6, 5, 80)
+        }
+
+
+async def test_a_request_to_a_leader_names_1_000_partitions_at_most() -> None:
+    async with gateway(600) as (shell, requests):
+        requests.on_message(link(), 1, UNPROVED, view())
+        assert await shell.tell_all() == 0
+        assert [sum(len(s.partitions) for s in asked.shares) for _, asked in shell.described] == [1000, 1000, 400]
+
+
+async def test_a_server_of_an_earlier_release_is_asked_for_each_partition() -> None:
+    async with gateway(2) as (shell, requests):
+        shell.describe = lambda asked: refuse("UNSUPPORTED", "no such operation")
+        requests.on_message(link(), 1, UNPROVED, view())
+        assert await shell.tell_all() == 2 * 2 * PARTITIONS
+        marks = {p.high_watermark for topic in told(shell.answers[0]).topics for p in topic.partitions}
+        assert marks == {7}
+
+
+async def test_a_silent_server_is_asked_once_and_what_a_leader_leaves_out_is_looked_up() -> None:
+    async with gateway(2) as (shell, requests):
+        shell.describe = lambda asked: TimedOut("no answer in time")
+        requests.on_message(link(), 1, UNPROVED, view())
+        assert await shell.tell_all() == 0
+        assert {p.high_watermark for p in told(shell.answers[0]).topics[0].partitions} == {-1}
+        shell.describe = lambda asked: DescribeLogsAnswer(described(asked).logs[1:])
+        requests.on_message(link(), 2, UNPROVED, view())
+        assert await shell.tell_all() == 2, "earliest and latest of one partition"
+        marks = [p.high_watermark for topic in told(shell.answers[1]).topics for p in topic.partitions]
+        assert marks == [7] + [6] * 7
+
+
+async def test_without_a_proof_no_leader_is_waited_for(autojump_clock: trio.testing.MockClock) -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(shell.topic(0), shell.topic(1, None))
+        began = trio.current_time()
+        requests.on_message(link(), 1, UNPROVED, view())
+        await shell.answered.wait()
+        assert trio.current_time() == began
+        marks = [p.high_watermark for topic in told(shell.answers[0]).topics for p in topic.partitions]
+        assert marks == [6] * 4 + [-1] * 4
+
+
+async def test_topics_are_found_by_id_and_each_is_told_once() -> None:
+    async with gateway(3) as (shell, requests):
+        asked = Metadata(("topic-1",), topic_ids=("id-2", "id-1", "id-2", "gone"))
+        for id, (one, viewer) in enumerate(
+            [
+                (asked, view()),
+                (Metadata(topic_ids=("id-0",)), view(topics=lambda name: False)),
+                (Metadata(("topic-1",), consistency="bounded"), view()),
+            ]
+        ):
+            requests.on_message(link(), id, one, viewer)
+            await trio.testing.wait_all_tasks_blocked()
+        by_id, hidden, wrong = shell.answers
+        assert [topic.name for topic in told(by_id).topics] == ["topic-1", "topic-2"]
+        assert told(hidden).topics == ()
+        assert isinstance(wrong, TidelogError) and wrong.code == "MALFORMED"
 
 
 async def test_a_principal_has_so_many_large_requests_waiting() -> None:

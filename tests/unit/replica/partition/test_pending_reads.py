@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,17 @@ from support.replica_network import KEY, Net, cluster, code
 from tidelog.batch.format import decode_batch, split
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
-from tidelog.wire.messages import ConfirmLeader, Fetch, ListOffset, OffsetAnswer, ReadAnswer
+from tidelog.wire.messages import (
+    ConfirmLeader,
+    DescribeLogs,
+    DescribeLogsAnswer,
+    Fetch,
+    ListOffset,
+    LogBounds,
+    OffsetAnswer,
+    ReadAnswer,
+    TopicShare,
+)
 
 
 def values(answer: ReadAnswer) -> list[bytes | None]:
@@ -321,6 +332,28 @@ def test_a_leader_without_voters_has_the_controller_confirm_it() -> None:
     id = latest(net, "r1")
     net.advance(1.1)
     assert code(net.answers[id]) == "STALE_REPLICA"
+
+
+def test_the_offsets_of_many_logs_are_what_their_leaders_know_without_a_proof() -> None:
+    """A leader that was deposed and has not heard of it answers its own; a follower answers nothing."""
+    net = deposed()
+    asked = DescribeLogs((TopicShare(KEY.topic_id, (0, 7)), TopicShare("gone", (0,))))
+    old = LogBounds(KEY.topic_id, 0, 0, 1, bytes=70)
+    assert net.answers[net.ask("r1", asked)] == DescribeLogsAnswer((old,))
+    assert net.answers[net.ask("r2", asked)] == DescribeLogsAnswer((replace(old, high_watermark=2, bytes=140),))
+    assert net.answers[net.ask("r3", asked)] == DescribeLogsAnswer()
+    many = DescribeLogs((TopicShare(KEY.topic_id, tuple(range(1001))),))
+    assert code(net.answers[net.ask("r2", many)]) == "MALFORMED"
+
+
+def test_a_leader_that_does_not_know_the_end_leaves_the_log_out() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    cut_off(net, "r1")
+    cut_off(net, "r3")
+    net.lead("r2", "r1 r2 r3")
+    asked = DescribeLogs((TopicShare(KEY.topic_id, (0,)),))
+    assert net.answers[net.ask("r2", asked)] == DescribeLogsAnswer()
 
 
 def test_the_earliest_offset_and_a_record_found_by_time_need_no_proof() -> None:

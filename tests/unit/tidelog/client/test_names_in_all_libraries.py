@@ -75,6 +75,7 @@ JS_LACKS = {
     ("Log", "find_positions"): "list_offsets tells",
     ("Log", "group_progress"): "describe_group and list_offsets tell",
     **{("Log", f"groups.{name}"): "for the command" for name in ("positions",)},
+    **{("Log", f"topics.{name}"): "for the command" for name in ("find",)},
     **{("Log", f"transactions.{name}"): "for the command" for name in ("of_producer",)},
     **{("Log", f"cluster.{name}"): "for the command" for name in ("refusal", "gateways")},
 }

@@ -23,7 +23,8 @@ from tidelog.errors import Closed, ConfigError, TidelogError, TimedOut, Unreacha
 from tidelog.net.link import Link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import Position
-from tidelog.wire.messages import CopyRead, Digest, ListOffset, Message, Subscribe, Unsubscribe
+from tidelog.wire.capabilities import OF_GATEWAYS
+from tidelog.wire.messages import CopyRead, Digest, ListOffset, Message, Metadata, Subscribe, Unsubscribe
 
 
 @asynccontextmanager
@@ -458,6 +459,22 @@ async def test_topics_are_created_described_and_deleted() -> None:
             await log.topics.describe("new")
         with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
             await log.consume("new").__anext__()
+
+
+@pytest.mark.parametrize("capabilities", [OF_GATEWAYS, ()])
+async def test_topics_are_found_by_their_ids_also_through_a_gateway_that_does_not_know_ids(
+    capabilities: tuple[str, ...],
+) -> None:
+    async with connected() as (cluster, log):
+        cluster.capabilities = capabilities
+        topic = cluster.add_topic("second")
+        cluster.seen.clear()
+        assert await log.topics.find([]) == () and not cluster.seen
+        asked = [topic.topic_id, "gone", topic.topic_id]
+        assert await log.topics.find(asked, offsets=True, consistency="eventual") == (topic,)
+        request = Metadata(offsets=True, consistency="eventual", topic_ids=(topic.topic_id, "gone"))
+        assert cluster.seen[0] == request and len(cluster.seen) == (1 if capabilities else 3)
+        assert await log.topics.find(["gone"]) == ()
 
 
 async def test_offsets_can_be_asked_for() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tidelog.errors import refuse
 from tidelog.explain.explanation import Explanation, moment
-from tidelog.explain.group import GroupEvidence, Lag, Unread, explain_group
+from tidelog.explain.group import GroupEvidence, Lag, Unread, ask_group, explain_group
 from tidelog.wire.messages import (
     DescribeGroupAnswer,
     GroupMember,
@@ -44,6 +46,34 @@ def cause(one: Lag = LAG, **more: Any) -> str:
 def of_member(**changes: Any) -> str:
     member = replace(MEMBER, **changes)
     return cause(replace(LAG, owner=member), members=(member,))
+
+
+async def test_all_logs_of_a_group_are_asked_for_by_one_request_without_a_proof() -> None:
+    """Of topics in which it has a position or a partition, and of no others. What is not there is counted."""
+    asked: list[tuple[list[str], dict[str, Any]]] = []
+    owned = TopicInfo("def", "payments", {}, (replace(PARTITION, high_watermark=0),))
+
+    async def describe(group: str) -> DescribeGroupAnswer:
+        positions = (GroupPosition("abc", 0, 150), GroupPosition("gone", 0, 1))
+        member = replace(MEMBER, assignment=(TopicShare("def", (0,), "payments"),))
+        return DescribeGroupAnswer(group, "stable", 1, "sticky", "r1", (member,), positions)
+
+    async def find(ids: list[str], **how: Any) -> tuple[TopicInfo, ...]:
+        asked.append((ids, how))
+        return (owned, TOPIC)
+
+    log: Any = SimpleNamespace(groups=SimpleNamespace(describe=describe), topics=SimpleNamespace(find=find))
+    evidence = await ask_group(log, "billing")
+    assert asked == [(["abc", "def", "gone"], {"offsets": True, "consistency": "eventual"})]
+    assert {(one.place, one.lag) for one in evidence.lags} == {("orders/0", 0), ("payments/0", -1)}
+    assert evidence.missing == ("gone",) and not evidence.unknown
+
+    async def fail(ids: list[str], **how: Any) -> tuple[TopicInfo, ...]:
+        raise refuse("OVERLOADED", "later")
+
+    log.topics.find = fail
+    evidence = await ask_group(log, "billing")
+    assert evidence.missing == () and "OVERLOADED" in evidence.unknown[0]
 
 
 def test_how_far_behind_and_since_when() -> None:
