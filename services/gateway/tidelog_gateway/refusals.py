@@ -1,8 +1,10 @@
 """The last refusals of a gateway: each error that a client gets has an id, under which the evidence is kept.
 
-An id is the name of the gateway, the time at which the gateway was started, and a number: ``g1-692b1c40-1f``. A
-client shows it with the error, and ``tidelog why ID`` asks for what is kept: when, who, which request, and the facts
-that decided. The facts are the details of the error and what the gateway knew of the partition at that moment.
+An id is the name of the gateway, the time at which the gateway was started, and 64 random bits:
+``g1-692b1c40-9f86d081884c7d65``. So a client cannot guess the ids of others; clients without a name share a
+principal. A client shows the id with the error, and ``tidelog why ID`` asks for what is kept: when, who, which
+request, and the facts that decided. The facts are the details of the error and what the gateway knew of the partition
+at that moment.
 
 Nothing is written, and a request that is not refused costs nothing. Of each principal the last ``EACH`` refusals are
 kept, of the ``PRINCIPALS`` principals that were refused last. So no client can push out the refusals of another by
@@ -12,7 +14,6 @@ refusals of its own. Clients without a name of their own count together.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
@@ -37,6 +38,8 @@ EACH = 64
 """Refusals that are kept of one principal."""
 PRINCIPALS = 64
 """Principals whose refusals are kept."""
+ID_BITS = 64
+"""Random bits of an id."""
 MAX_TEXT = 500
 """Characters of a text that are kept."""
 NAMES = ("name", "topic_id", "partition", "offset", "group", "member", "app", "transaction", "path", "node", "at")
@@ -60,13 +63,15 @@ def asker_of(link: ClientLink, principal: str) -> Asker:
 
 class Refusals:
     """The refusals of one gateway that are kept in memory. ``wall_ms`` returns the wall clock in milliseconds since
-    1970."""
+    1970, ``random_bits`` a number of so many random bits."""
 
-    def __init__(self, node: str, cluster: ClusterView, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, node: str, cluster: ClusterView, wall_ms: Callable[[], int], random_bits: Callable[[int], int]
+    ) -> None:
         self._cluster = cluster
         self._wall_ms = wall_ms
         self._prefix = f"{node}-{wall_ms() // 1000 & 0xFFFFFFFF:08x}"
-        self._numbers = itertools.count(1)
+        self._random_bits = random_bits
         self._kept: OrderedDict[str, deque[Refusal]] = OrderedDict()
         """The refusals of each principal, the principal that was refused last at the end."""
 
@@ -86,7 +91,7 @@ class Refusals:
         """Keep the refusal of a request or batch, and return the error with its id, as it travels."""
         if info.id:
             return info
-        id = f"{self._prefix}-{next(self._numbers):x}"
+        id = f"{self._prefix}-{self._random_bits(ID_BITS):016x}"
         facts = {**_named(request), **self._partition_facts(request)}
         refusal = Refusal(
             id,
@@ -123,14 +128,26 @@ class Refusals:
         return {"topic": topic.name, **_limits(topic), **(_state(state) if state is not None else {})}
 
 
-def shown_to(refusal: Refusal, sees_topic: Callable[[str], bool]) -> Refusal:
-    """Return a refusal without what the gateway knew of the topic, if the viewer may not describe that topic: then
-    the refusal itself does not tell that there is such a topic."""
-    topic = refusal.facts.get("topic", "")
-    if not topic or sees_topic(topic):
+def shown_to(refusal: Refusal, principal: str, sees_topic: Callable[[str], bool]) -> Refusal:
+    """Return a refusal as ``principal`` may see it. If it may not describe the topic that the refusal is about, it
+    gets the refusal without what the gateway knew of the topic: then the refusal itself does not tell that there is
+    such a topic. If the refusal went to another principal, message, detail and all facts are left out, too, since
+    they may quote what is in the topic."""
+    if all(map(sees_topic, _topics_of(refusal))):
         return refusal
+    if refusal.principal != principal:
+        return dataclasses.replace(refusal, message="", detail={}, facts={})
     facts = {name: text for name, text in refusal.facts.items() if name in NAMES}
     return dataclasses.replace(refusal, facts=facts)
+
+
+def _topics_of(refusal: Refusal) -> tuple[str, ...]:
+    """Return the names of the topics that a refusal is about, "" for one that the gateway did not know."""
+    facts = refusal.facts
+    kind, _, resource = refusal.detail.get("resource", "").partition(":")
+    names = [facts["name"]] if "name" in facts else []
+    names += [facts.get("topic", "")] if "topic" in facts or "topic_id" in facts else []
+    return (*names, resource) if kind == "topic" else tuple(names)
 
 
 def _named(request: Message | ProducePart | None) -> dict[str, str]:

@@ -99,12 +99,14 @@ async def _run(
     hello = service_hello("gateway", config.node, config.cluster, config.levels)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
+            bits = random.SystemRandom().getrandbits
             shell = GatewayShell(
                 *(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery, wall_ms),
                 rack=config.rack,
                 window=config.window,
+                random_bits=bits,
             )
-            leave, url = await _start(config, transport, shell, playground, nursery)
+            leave, url = await _start(config, transport, shell, playground, nursery, bits)
             structlog.get_logger().info("gateway_started", node=config.node, url=url)
             task_status.started((leave, url))
 
@@ -115,10 +117,10 @@ async def _start(
     shell: GatewayShell,
     playground: FaultPlayground | None,
     nursery: trio.Nursery,
+    bits: Callable[[int], int],
 ) -> tuple[Leave, str]:
     """Start all tasks of a gateway and, once it has the metadata, accept clients. Return the function that drains the
-    gateway, and its URL."""
-    bits = random.SystemRandom().getrandbits
+    gateway, and its URL. ``bits`` returns a number of so many random bits."""
     name = name_of_gateway(config.node, bits(64))
     figures = ClientFigures.of(config.connections)
     page = metrics_page(shell, figures) if config.metrics else None

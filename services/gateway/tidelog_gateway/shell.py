@@ -8,6 +8,7 @@ Each request that needs the controller (``requests/requests.py``) gets a task of
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -98,10 +99,11 @@ class GatewayShell:
         wall_ms: Callable[[], int] = lambda: 0,
         rack: str = "",
         window: WindowSettings = DEFAULT_WINDOW,
+        random_bits: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.cluster = ClusterView(rack)
         self.wall_ms = wall_ms
-        self.refusals = Refusals(hello.node, self.cluster, wall_ms)
+        self.refusals = Refusals(hello.node, self.cluster, wall_ms, random_bits)
         self.router = Router(self.cluster, router, AckAccumulator(self._name_error))
         self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms, self._name_error)
         self.peers = Peers(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
     from tidelog.wire.messages import Refusal
 
+HIDDEN = "Its message and facts are not shown: that takes the right to describe the topic that it is about."
+"""Sentence about a refusal of another principal whose topic the client may not describe."""
 Connect = Callable[[str], "AbstractAsyncContextManager[Log]"]
 """Function that opens a client of the gateway with a URL."""
 
@@ -74,7 +76,7 @@ def explain_refusal(evidence: RefusalEvidence) -> Explanation:
     sentences = [
         f"{head}, from {one.remote}: {one.code}.",
         f"{one.code} means: {meaning}.",
-        f"The message: {one.message}",
+        f"The message: {one.message}" if one.message else HIDDEN,
         *_deciding(one),
     ]
     return Explanation("refusal", evidence.error_id, tuple(sentences), _facts(one), (), _steps(one))

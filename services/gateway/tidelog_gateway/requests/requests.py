@@ -361,7 +361,7 @@ class ClientRequests:
                 return await self._ask_about_copies(node, message)
             case DescribeRefusal(error_id):
                 found = self._shell.refusals.find(error_id, view.principal, sees_all=view.of_servers)
-                return RefusalAnswer(None if found is None else shown_to(found, view.of_topic))
+                return RefusalAnswer(None if found is None else shown_to(found, view.principal, view.of_topic))
             case DescribeMetrics(""):
                 if self._metrics is None:
                     raise refuse("UNSUPPORTED", "this gateway shows no metrics: metrics = false")

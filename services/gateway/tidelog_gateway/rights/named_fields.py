@@ -312,7 +312,7 @@ FIELD_RULES = (
         "",
         "",
         "A refusal: shown to the principal that got it, or with the right to describe the cluster; what the gateway"
-        " knew of the topic only to those who may describe that.",
+        " knew of the topic only to those who may describe that, and message and detail also to whom it went.",
         (
             *_fields("Delivery", "error.id"),
             *_fields("DescribeRefusal", "error_id"),

@@ -39,7 +39,7 @@ def why(question: tuple[str, ...], at: datetime | None, output: str, gateways: t
     - slow orders, or slow orders/0: slow acks. Which station takes the time;
     - group billing: a lag. Which member and partition, since when, and what
       the group waits for;
-    - g1-692b1c40-1f: a refusal, by the id that the error shows. The facts
+    - g1-692b1c40-9f86d081884c7d65: a refusal, by the id that the error shows. The facts
       that decided.
 
     \b

@@ -180,7 +180,7 @@ class Gateway:
         shell: Any = SimpleNamespace(
             clock=lambda: 0.0,
             cluster=self.cluster,
-            refusals=Refusals("g1", self.cluster, lambda: 0),
+            refusals=Refusals("g1", self.cluster, lambda: 0, lambda bits: 7),
             counts=SimpleNamespace(requests={}),
             router=SimpleNamespace(tickets=tickets),
             on_open=lambda *_: None,

@@ -39,6 +39,14 @@ def test_who_asked_for_what_and_when() -> None:
     assert "The same request may succeed later" in found.next_steps[0]
 
 
+def test_what_the_viewer_may_not_see_is_said() -> None:
+    hidden = Refusal("g1-692b1c40-1f", T0, "produce", "CORRUPT_BATCH", "", "alice", "10.0.0.1:5", "app")
+    found = explain_refusal(RefusalEvidence("g1-692b1c40-1f", "g1", hidden))
+    assert found.sentences[2:] == (
+        "Its message and facts are not shown: that takes the right to describe the topic that it is about.",
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "detail", "facts", "words"),
     [
