@@ -26,6 +26,8 @@ LABEL = (
 """First entry of each document with data."""
 MARK = {"tidelog/untrusted": True}
 """Metadata of a content that is data, for clients that treat it in their own way."""
+NEWEST_LAST = ("events",)
+"""Lists that begin with their oldest entry, and whose newest entries matter most."""
 MAX_BYTES = 100_000
 """Most bytes of the data of an answer, as JSON."""
 MAX_CHARACTERS = 4000
@@ -70,7 +72,9 @@ def result_of(answer: Answer) -> types.CallToolResult:
     shorten(data, left_out)
     summary = answer.summary
     if left_out:
-        summary += " Not all is shown: left_out says how much is missing of which list. " + answer.narrower
+        summary += " Not all is shown: left_out says how much is missing of which list. "
+        summary += "".join(f"Of {name} the oldest are missing. " for name in NEWEST_LAST if name in left_out)
+        summary += answer.narrower
     document = {"label": LABEL, "left_out": left_out, "data": data}
     return types.CallToolResult(
         content=[
@@ -134,14 +138,18 @@ def size_of(data: BaseModel) -> int:
 
 def shorten(data: dict[str, Any], left_out: dict[str, int]) -> None:
     """Cut the longest list in the data to half its length, again and again until the data has at most ``MAX_BYTES``
-    as JSON. ``left_out`` gets the number of entries that each list lost, by its name."""
+    as JSON. A list loses its last entries; one of ``NEWEST_LAST`` its first, which are its oldest. ``left_out`` gets
+    the number of entries that each list lost, by its name."""
     while len(json.dumps(data, ensure_ascii=False).encode()) > MAX_BYTES:
         name, longest = max(_lists(data), key=lambda one: len(json.dumps(one[1])), default=("", []))
         if not longest:
             raise CallError("ANSWER_TOO_LARGE", "the answer does not fit", "Ask for less at a time.")
         keep = len(longest) // 2
         left_out[name] = left_out.get(name, 0) + len(longest) - keep
-        del longest[keep:]
+        if name in NEWEST_LAST:
+            del longest[: len(longest) - keep]
+        else:
+            del longest[keep:]
 
 
 def _lists(data: Any, name: str = "") -> Iterator[tuple[str, list[Any]]]:

@@ -45,7 +45,9 @@ class GroupSummary(BaseModel):
 class GroupList(BaseModel):
     """Data of ``list_groups``."""
 
-    groups: list[GroupSummary] = Field(description="Those that lag most come first.")
+    groups: list[GroupSummary] = Field(
+        description=f"Those that lag most come first. Only the first {MOST_LAGS} by name are asked for their lag."
+    )
 
 
 async def list_groups(log: Log, given: ListGroups) -> Answer:
@@ -58,10 +60,16 @@ async def list_groups(log: Log, given: ListGroups) -> Answer:
     rows.sort(key=lambda row: -(row.lag or 0))
     behind = sum(bool(row.lag) for row in rows)
     left_out = {"groups": len(rows) - MOST_GROUPS} if len(rows) > MOST_GROUPS else {}
-    unknown = sum(row.lag is None for row in rows)
+    not_asked = max(0, len(found) - MOST_LAGS)
+    unknown = sum(row.lag is None for row in rows) - not_asked
     summary = f"{len(rows)} consumer groups; {behind} have records that they have not processed."
+    if not_asked:
+        summary += (
+            f" Only the first {MOST_LAGS} by name were asked for their lag, and {not_asked} were not, which may lag"
+            " more: give name_contains, or call 'describe_group' for one."
+        )
     if unknown:
-        summary += f" The lag of {unknown} is not known: give name_contains, or call 'describe_group' for one."
+        summary += f" The lag of {unknown} is not known: call 'describe_group' for one."
     return Answer(summary, GroupList(groups=rows[:MOST_GROUPS]), left_out, "Give name_contains.")
 
 
