@@ -23,6 +23,7 @@ import { levelOf, matching } from "../../services/gateway/tidelog_gateway/consol
 import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/cluster/tracks.js";
 import { incidentsOf, summaryOf } from "../../services/gateway/tidelog_gateway/console/static/cluster/incidents.js";
 import { bytesOf, listOf, pairsOf, partitionsOf } from "../../services/gateway/tidelog_gateway/console/static/page/typed.js";
+import { followQuorum } from "../../services/gateway/tidelog_gateway/console/static/cluster/quorum.js";
 import { rates, sizes } from "../../services/gateway/tidelog_gateway/console/static/cluster/weights.js";
 import * as quantities from "../../services/gateway/tidelog_gateway/console/static/page/quantities.js";
 import { decide, lostRights } from "../../services/gateway/tidelog_gateway/console/static/cluster/rules.js";
@@ -608,6 +609,44 @@ test("Who has no right to see metrics asks for them once", async () => {
   };
   await alerts.follow({ metrics: refused }, () => ["r1"]);
   assert.equal(pauses, 0);
+});
+
+test("Who has no right to see the controllers asks for them once, and is told", async () => {
+  globalThis.document ??= { hidden: false };
+  let [asked, pauses] = [0, 0];
+  const told = [];
+  const quorum = async () => {
+    asked += 1;
+    throw Object.assign(new Error("no such right"), { code: "FORBIDDEN" });
+  };
+  await followQuorum({ quorum, gateway: "g1" }, () => pauses < 5, (one) => told.push(one.error.code), async () => (pauses += 1));
+  assert.deepEqual([asked, pauses, told], [1, 0, ["FORBIDDEN"]]);
+});
+
+test("The controllers are asked until there is another client, and told when they say something else", async () => {
+  globalThis.document ??= { hidden: false };
+  const answers = [{ active: "c1" }, { active: "c1" }, null, null, { active: "c2" }];
+  let at = 0;
+  const told = [];
+  const quorum = async () => answers[at] ?? Promise.reject(Object.assign(new Error("late"), { code: "REQUEST_TIMED_OUT" }));
+  await followQuorum({ quorum, gateway: "g1" }, () => at < 5, (one) => told.push(one.error?.code ?? one.active), async () => (at += 1));
+  assert.deepEqual(told, ["c1", "REQUEST_TIMED_OUT", "c2"]);
+});
+
+test("Servers whose figures the user may not see are asked for them once by a client", async () => {
+  const flows = new Flows();
+  let asked = 0;
+  const metrics = async () => {
+    asked += 1;
+    throw Object.assign(new Error("no such right"), { code: "FORBIDDEN" });
+  };
+  const ask = (log) => new Promise((resolve) => flows.ask(log, ["r1"], resolve));
+  const log = { metrics, gateway: "g1" };
+  await ask(log);
+  flows.ask(log, ["r1"], () => assert.fail("asked again"));
+  assert.equal(asked, 1);
+  await ask({ metrics, gateway: "g1" });
+  assert.equal(asked, 2, "the user of another client may have the right");
 });
 
 test("Alerts are looked for at the processes that answer, until there is another client", async () => {

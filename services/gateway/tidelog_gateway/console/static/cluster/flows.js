@@ -11,10 +11,16 @@ const CPU = "process_cpu_seconds_total";
 export class Flows {
   /** By node: `{at, values, before, asked, error}`; `before`: the look before, `{at, values}`, where there was one. */
   #known = new Map();
+  /** The client whose user may not see metrics; null: none is known. */
+  #refused = null;
 
-  /** Ask these servers, each once at a time; `onAnswer()` after each answer. */
+  /**
+   * Ask these servers, each once at a time; `onAnswer()` after each answer. A client that may not see metrics is not
+   * asked again: each refusal would push out one that its user may ask about.
+   */
   ask(log, nodes, onAnswer) {
     for (const node of this.#known.keys()) if (!nodes.includes(node)) this.#known.delete(node);
+    if (log === this.#refused) return;
     for (const node of nodes) if (!this.#known.get(node)?.asked) this.#ask(log, node, onAnswer);
   }
 
@@ -25,6 +31,7 @@ export class Flows {
       const values = parse((await log.metrics(node)).page);
       this.take(node, Date.now(), values);
     } catch (error) {
+      if (error.code === "FORBIDDEN") this.#refused = log;
       this.#known.set(node, log.gateway ? { error } : { ...known, asked: false }); // without a gateway it says nothing of the server
     }
     onAnswer();

@@ -7,12 +7,12 @@
 
 import * as tidelog from "../client/tidelog.js";
 import { liveCluster } from "./cluster.js";
+import { followQuorum } from "./quorum.js";
 import { decompress } from "../records/zstd.js";
 
 const TOKEN = "tidelog-token";
 const LOOK_MS = 250;
 const STATUS_MS = 1000;
-const QUORUM_MS = 2000;
 /** Where changes are told by the timeline, it is enough to look so often. */
 const RELAXED_MS = 5000;
 /** A hidden page looks so often. */
@@ -133,15 +133,12 @@ export class Session {
   }
 
   /** The controllers may take their time, when they elect; nothing else waits for that. */
-  async #watchQuorum(log) {
-    while (log === this.log) {
-      const quorum = await log.quorum().catch((error) => ({ error }));
-      if (log.gateway && JSON.stringify(quorum) !== JSON.stringify(this.#quorum)) {
-        if (this.phase === "up" && this.#status) this.#tell(this.#status, quorum);
-        else this.#quorum = quorum;
-      }
-      await new Promise((resolve) => setTimeout(resolve, document.hidden ? HIDDEN_MS : QUORUM_MS));
-    }
+  #watchQuorum(log) {
+    const onQuorum = (quorum) => {
+      if (this.phase === "up" && this.#status) this.#tell(this.#status, quorum);
+      else this.#quorum = quorum;
+    };
+    return followQuorum(log, () => log === this.log, onQuorum);
   }
 
   #tell(status, quorum) {
