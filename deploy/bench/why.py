@@ -1,15 +1,17 @@
 """How long ``tidelog why`` takes on a cluster with many partitions and groups.
 
-    .venv/bin/python deploy/bench/why.py [--topics 10] [--partitions 100] [--groups 20] [--rounds 20]
+    .venv/bin/python deploy/bench/why.py [--topics 10] [--partitions 100] [--groups 20] [--rounds 20] [--commands 5]
 
 A cluster of real processes: one controller, three replica servers, one gateway. Every partition has a few records,
 and every group a position in every partition, one record behind the end in the last topic. Each question is asked
-``--rounds`` times by the function behind the command on a connected client, and as often by the command in a process
-of its own. The table has the median and the worst time of both. ``slow`` waits for a second between two looks.
+``--rounds`` times by the function behind the command on a connected client, and ``--commands`` times by the command
+in a process of its own. The table has the median and the worst time of both. ``slow`` waits for a second between two
+looks.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -72,22 +74,24 @@ async def time_command(gateway: str, words: list[str]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def measure(gateway: str, topics: int, partitions: int, groups: int, rounds: int) -> None:
+async def measure(gateway: str, topics: int, partitions: int, groups: int, rounds: int, commands: int) -> None:
     """Fill the cluster, ask each question, and print the table."""
     async with tidelog.connect(gateway) as log:
         began = time.perf_counter()
         refusal = await fill(log, topics, partitions, groups)
         CONSOLE.print(f"{topics * partitions} partitions, {groups} groups, in {time.perf_counter() - began:.1f} s\n")
+        CONSOLE.print(f"load average {os.getloadavg()[0]:.0f} at the begin\n")
         CONSOLE.print("| question | median, ms | worst, ms | command, median, s | command, worst, s |")
         CONSOLE.print("|---|---|---|---|---|")
         for question in (*QUESTIONS, refusal):
             words = question.split()
             inside = [await time_function(log, words) for _ in range(rounds)]
-            whole = [await time_command(gateway, words) / 1000 for _ in range(rounds)]
+            whole = [await time_command(gateway, words) / 1000 for _ in range(commands)]
             CONSOLE.print(
                 f"| `{question}` | {statistics.median(inside):.0f} | {max(inside):.0f}"
                 f" | {statistics.median(whole):.2f} | {max(whole):.2f} |"
             )
+        CONSOLE.print(f"\nload average {os.getloadavg()[0]:.0f} at the end")
 
 
 @click.command(help=__doc__)
@@ -95,11 +99,12 @@ async def measure(gateway: str, topics: int, partitions: int, groups: int, round
 @click.option("--partitions", default=100, show_default=True, help="Partitions of each topic.")
 @click.option("--groups", default=20, show_default=True)
 @click.option("--rounds", default=20, show_default=True)
-def main(topics: int, partitions: int, groups: int, rounds: int) -> None:
+@click.option("--commands", default=5, show_default=True, type=click.IntRange(min=1))
+def main(topics: int, partitions: int, groups: int, rounds: int, commands: int) -> None:
     require_linux()
     end_with_sigterm()
     with running_cluster() as cluster:
-        trio.run(measure, cluster.gateways()[0], topics, partitions, groups, rounds)
+        trio.run(measure, cluster.gateways()[0], topics, partitions, groups, rounds, commands)
 
 
 if __name__ == "__main__":
