@@ -193,6 +193,8 @@ class FakeCluster:
             case Metadata(names, everything):
                 ids = message.topic_ids if self.capabilities else ()  # an older one does not know them
                 found = tuple(t for t in self.topics.values() if everything or t.name in names or t.topic_id in ids)
+                if message.offsets:
+                    found = tuple(map(self.with_offsets, found))
                 return MetadataAnswer("fake", 1, found, ())
             case CreateTopic(name, partitions):
                 if name in self.topics:
@@ -238,6 +240,15 @@ class FakeCluster:
                     return OffsetAnswer(log.start)
                 return OffsetAnswer(log.end, read_header(log.batches[-1]).leader_epoch if log.batches else -1)
         return self.group.answer(message)
+
+    def with_offsets(self, topic: TopicInfo) -> TopicInfo:
+        """Return the metadata of a topic with log start and high watermark of each partition."""
+        logs = [self.logs[topic.topic_id, info.partition] for info in topic.partitions]
+        infos = [
+            replace(info, log_start=log.start, high_watermark=log.end)
+            for info, log in zip(topic.partitions, logs, strict=True)
+        ]
+        return replace(topic, partitions=tuple(infos))
 
     def take_ids(self, count: int) -> int:
         """Reserve so many producer ids and return the first."""

@@ -336,7 +336,8 @@ class GroupAdmin(Face):
 
     def progress(self, group: str) -> tuple[GroupProgress, ...]:
         """Return the position and lag of a group in every partition that has a position or an owner, ordered by topic
-        and partition. Raises ``UNKNOWN_GROUP``."""
+        and partition. The ends of the partitions are those that their leaders know, up to the last stable offset.
+        Raises ``UNKNOWN_GROUP``."""
 
     def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
         """Return the group's committed positions in a topic, by partition; partitions without a position are left

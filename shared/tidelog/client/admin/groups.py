@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.admin.topics import TopicAdmin
 from tidelog.client.connection import GatewayConnection
-from tidelog.client.lookups import ask_each, check_partitions, describe_topic
-from tidelog.errors import TidelogError
+from tidelog.client.lookups import check_partitions, describe_topic
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,
@@ -23,8 +22,7 @@ from tidelog.wire.messages import (
     GroupPosition,
     ListGroups,
     ListGroupsAnswer,
-    ListOffset,
-    OffsetAnswer,
+    PartitionInfo,
     TopicInfo,
     TopicShare,
 )
@@ -72,9 +70,19 @@ class GroupAdmin:
 
     async def progress(self, group: str) -> tuple[GroupProgress, ...]:
         """Return the position and lag of a group in every partition that has a position or an owner, ordered by topic
-        and partition. Raises ``UNKNOWN_GROUP``."""
+        and partition. The ends of the partitions are those that their leaders know, up to the last stable offset.
+        Raises ``UNKNOWN_GROUP``."""
         described = await self.describe(group)
-        names = {topic.topic_id: topic.name for topic in await TopicAdmin(self._connection).list()}
+        shares = [share for member in described.members for share in (*member.assignment, *member.leaving)]
+        ids = {at.topic_id for at in described.positions} | {share.topic_id for share in shares}
+        # a proof for each partition that its leader still leads would take most of the time
+        topics = await TopicAdmin(self._connection).find(sorted(ids - {""}), offsets=True, consistency="eventual")
+        names = {topic.topic_id: topic.name for topic in topics}
+        ends = {
+            TopicPartition(topic.topic_id, info.partition): _end_of(info)
+            for topic in topics
+            for info in topic.partitions
+        }
         found = {TopicPartition(at.topic_id, at.partition): at for at in described.positions}
         holders: dict[TopicPartition, str] = {}
         for member in described.members:
@@ -84,7 +92,6 @@ class GroupAdmin:
                     {TopicPartition(share.topic_id, p): member.instance or member.member for p in share.partitions}
                 )
         keys = sorted({*found, *holders}, key=lambda key: (names.get(key.topic_id, ""), key))
-        ends = await self._ends(keys)
         return tuple(
             GroupProgress(
                 names.get(key.topic_id, ""),
@@ -138,20 +145,7 @@ class GroupAdmin:
         members."""
         await self._connection.ask(DeleteGroup(group), Done, again=False)
 
-    async def _ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Request the high watermarks of these partitions from their leaders, concurrently, and return them by
-        partition. A partition whose leader gives no answer is left out: its topic may be gone, or it may be offline.
-        Raises ``UNREACHABLE`` or ``CLOSED`` if the client has no gateway."""
-        ends: dict[TopicPartition, int] = {}
 
-        async def one(number: int) -> None:
-            key = wanted[number]
-            try:
-                ends[key] = (await self._connection.ask(ListOffset(*key, "latest"), OffsetAnswer)).offset
-            except TidelogError as error:
-                if error.code in ("UNREACHABLE", "CLOSED"):
-                    raise
-
-        wanted = list(keys)
-        await ask_each(self._connection.loop, one, range(len(wanted)))
-        return ends
+def _end_of(info: PartitionInfo) -> int:
+    """Return the offset up to which readers of committed records read a partition; -1: not known."""
+    return info.high_watermark if info.stable is None else info.stable.offset
