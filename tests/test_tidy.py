@@ -31,6 +31,7 @@ SHELLS = {
         *(f"http/{name}" for name in ("appends", "decoded_batches", "events", "http_link", "http_port", "reads")),
         "limits/quota_enforcer",
         "requests/coordinator_client",
+        "requests/log_bounds",
         "requests/metadata_answers",
         "requests/requests",
         "rights/issuer_keys",
