@@ -114,8 +114,6 @@ kafka:
 	{ command -v mvn && command -v java && $(MAKE) $(PEERS)/kafka/fetched; } >/dev/null 2>&1 || \
 	echo "Kafka is missing and cannot be fetched here: the import is tested with a mock only (apt-get install maven)"
 
-spark-kafka: kafka $(PEERS)/spark-kafka/fetched
-
 # Older versions of PySpark, and what Spark Connect needs: 1.5 GB, so that make test tests only those that are there.
 SPARKS := 4.0 4.1 4.2 connect
 spark-fetched: $(STAMP)
@@ -195,6 +193,8 @@ $(PEERS)/kafka/fetched: deploy/bench/peers/kafka.pom.xml
 	rm -rf $(@D)
 	mvn --batch-mode --quiet --file $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(PEERS)/kafka
 	@touch $@
+
+spark-kafka: kafka $(PEERS)/spark-kafka/fetched
 
 # Only what does not come with PySpark.
 SPARK_KAFKA := spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2
