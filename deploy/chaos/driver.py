@@ -154,7 +154,8 @@ class Drive:
         ``SPARK_S`` seconds."""
         if self.copier:
             with trio.move_on_after(SPARK_S):
-                await self.copier.goes_on()
+                program = self.copier.program
+                await program.goes_on(program.batches())
                 return
             raise RuntimeError(f"Spark committed no batch within {SPARK_S:g} s: see its log")
 
@@ -170,7 +171,7 @@ class Drive:
                 self._found(f"the copies of the Spark query could not be compared: {error}")
         if judged.cancelled_caught:
             self._found(f"the Spark query did not come to its end within {SPARK_S:g} s")
-        copied.batches, copied.starts = copier.batches(), copier.starts
+        copied.batches, copied.starts = copier.program.batches(), copier.program.starts
         self.outcome.faults += copied.faults
         return copied
 

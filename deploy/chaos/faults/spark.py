@@ -24,7 +24,8 @@ def copier(stage: Stage) -> Copier:
 
 async def _again(stage: Stage) -> None:
     with trio.move_on_after(AGAIN_S):
-        await copier(stage).goes_on()
+        program = copier(stage).program
+        await program.goes_on(program.batches())
         return
     raise Unhealed(f"the Spark query committed no batch for {AGAIN_S:g} s")
 
@@ -37,9 +38,9 @@ async def _again(stage: Stage) -> None:
 )
 async def _kill_spark(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     with trio.move_on_after(AGAIN_S):
-        await copier(stage).in_batch()
+        await copier(stage).program.in_batch()
     await trio.sleep(random.uniform(0.0, 1.0))
-    if not copier(stage).kill():
+    if not copier(stage).program.kill_driver():
         raise Unfit("the query is between two starts")
     yield
     await _again(stage)
@@ -52,7 +53,7 @@ async def _kill_spark(stage: Stage, target: str, random: Random) -> AsyncIterato
     needs=(capabilities.SPARK,),
 )
 async def _kill_workers(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
-    if not await stage.do(copier(stage).kill_worker):
+    if not await stage.do(copier(stage).program.kill_workers):
         raise Unfit("no task of the query runs")
     yield
     await _again(stage)

@@ -102,8 +102,9 @@ class TableRun:
         await self._pipeline.finish()
         outcome = self.outcome
         outcome.seconds = trio.current_time() - began
-        outcome.starts, outcome.batches = self._pipeline.starts, self._pipeline.batches()
-        outcome.ended = self._pipeline.ended
+        program = self._pipeline.program
+        outcome.starts, outcome.batches = program.starts, program.batches()
+        outcome.ended = [reason for _, reason in program.ended]
         ends = await log.partitions.find_positions(TOPIC, "latest")
         keys = files_of(self._plan.format, self._folder, self._store.options)
         outcome.counted = await trio.to_thread.run_sync(
@@ -137,25 +138,25 @@ class TableRun:
         with trio.move_on_after(PROGRESS_S) as late:
             done, before = False, 0
             while not done:
-                await self._pipeline.in_batch()
-                before = self._pipeline.batches()
+                await self._pipeline.program.in_batch()
+                before = self._pipeline.program.batches()
                 await trio.sleep(self._random.uniform(0.0, 0.5))
                 done = await self._faults[kind]()
             self.outcome.kills[kind] = self.outcome.kills.get(kind, 0) + 1
             if waits:
-                await self._pipeline.goes_on(before)
+                await self._pipeline.program.goes_on(before)
         if late.cancelled_caught:
             raise RuntimeError(f"after {kind} the pipeline committed no batch within {PROGRESS_S:g} s")
         self._say(
             f"{sum(self.outcome.kills.values()):4} {kind}: {trio.current_time() - began:.1f} s,"
-            f" {self._pipeline.batches()} batches"
+            f" {self._pipeline.program.batches()} batches"
         )
 
     async def _kill_driver(self) -> bool:
-        return self._pipeline.kill_driver()
+        return self._pipeline.program.kill_driver()
 
     async def _kill_workers(self) -> bool:
-        return self._pipeline.kill_workers()
+        return self._pipeline.program.kill_workers()
 
     async def _kill_replica(self) -> bool:
         node = self._random.choice(self._cluster.of_role("replica")).id
