@@ -9,6 +9,7 @@ import importlib
 import inspect
 import typing
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 from tidelog.client.admin.old_names import CALLED, OLD_NAMES
 
@@ -84,7 +85,7 @@ def _parts(kind: type) -> Iterator[tuple[str, type]]:
     class)."""
     for name, member in vars(kind).items():
         if isinstance(member, functools.cached_property):
-            yield name, type(getattr(kind(None, None), name))
+            yield name, type(getattr(kind(*(Mock() for _ in inspect.signature(kind).parameters)), name))
     if not dataclasses.is_dataclass(kind) and "__annotations__" in vars(kind) and not issubclass(kind, tuple):
         for name, part in typing.get_type_hints(kind).items():
             if isinstance(part, type) and part.__module__.startswith("tidelog.") and not name.startswith("_"):

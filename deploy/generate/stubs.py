@@ -22,8 +22,9 @@ Imports = dict[str, set[str]]
 def stub() -> str:
     """Return the text of the whole stub, formatted by ruff."""
     imports: Imports = {"typing": {"Any"}}
-    made = [thing for thing in vars(faces).values() if inspect.isclass(thing) and thing.__module__ == faces.__name__]
-    classes = [ast.unparse(_class(each, imports)) for each in made]
+    classes = [
+        ast.unparse(_class(getattr(faces, name), imports)) for name in (*faces.CONSUMERS, *faces.ADMINISTRATION)
+    ]
     lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in imports.items() if names]
     text = "\n".join([HEAD, *sorted(lines), *classes])
     return _ruff("format", text=_ruff("check", "--select=I,F401", "--fix-only", text=text))
@@ -52,7 +53,8 @@ def _method(method: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
 
 def _add_imports(module: ModuleType, tree: ast.Module, node: ast.ClassDef, imports: Imports) -> None:
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-    for each in tree.body:
+    kept = [each for block in tree.body if isinstance(block, ast.If) for each in block.body]  # if TYPE_CHECKING
+    for each in (*tree.body, *kept):
         if isinstance(each, ast.ImportFrom) and each.module not in (None, "__future__"):
             imports.setdefault(str(each.module), set()).update(names & {alias.name for alias in each.names})
         elif isinstance(each, ast.ClassDef) and each is not node and each.name in names:

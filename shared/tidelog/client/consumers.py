@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from tidelog.client.backward_consumer import BackwardConsumer
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Consumer, Plan
-from tidelog.client.group_consumer import NO_HOOKS, GroupConsumer, Hooks, Start
 from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
 from tidelog.client.loop import process_name, random_name
 from tidelog.client.options import ConsumerOptions, GroupOptions, Reading
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import ConfigError
 from tidelog.types import Position, TopicPartition
-from tidelog.wire.messages import JoinGroup, ListOffset
+from tidelog.wire.messages import ListOffset
+
+if TYPE_CHECKING:
+    from tidelog.client.group_consumer import GroupConsumer, Hooks, Start
 
 
 def open_consumer(
@@ -46,8 +47,11 @@ def open_consumer(
         ends = {} if end is None else await locate(end, wanted)
         return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()}, locate)
 
-    kind = BackwardConsumer if reverse else Consumer
-    return kind(connection, topic, wanted_options, plan)
+    if reverse:
+        from tidelog.client.backward_consumer import BackwardConsumer
+
+        return BackwardConsumer(connection, topic, wanted_options, plan)
+    return Consumer(connection, topic, wanted_options, plan)
 
 
 def join_group(
@@ -57,13 +61,16 @@ def join_group(
     *,
     start: Start = "earliest",
     instance: str = "",
-    hooks: Hooks = NO_HOOKS,
+    hooks: Hooks | None = None,
     options: ConsumerOptions | None = None,
     group_options: GroupOptions | None = None,
     **reading: Unpack[Reading],
 ) -> GroupConsumer:
     """Return a consumer that joins the group when it is opened. Raises ``ConfigError`` without a topic, or if
     ``start`` is no place."""
+    from tidelog.client.group_consumer import NO_HOOKS, GroupConsumer
+    from tidelog.wire.messages import JoinGroup
+
     topics = (topic,) if isinstance(topic, str) else tuple(sorted(set(topic)))
     chosen = group_options or GroupOptions()
     if not topics:
@@ -88,4 +95,4 @@ def join_group(
         process_name(),
     )
     wanted = replace(options or ConsumerOptions(), **reading)
-    return GroupConsumer(connection, join, start, wanted, chosen, locate, hooks)
+    return GroupConsumer(connection, join, start, wanted, chosen, locate, hooks or NO_HOOKS)

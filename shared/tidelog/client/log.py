@@ -166,7 +166,7 @@ class Log:
         group: str,
         start: Start = "earliest",
         instance: str = "",
-        hooks: Hooks = ...,
+        hooks: Hooks | None = ...,
         options: ConsumerOptions | None = None,
         group_options: GroupOptions | None = None,
         **reading: Unpack[Reading],

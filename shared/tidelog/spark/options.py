@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.spark import option_parsers as texts
 from tidelog.spark.errors import SourceError
 from tidelog.spark.option_parsers import AtTime, Parsers, Place
-from tidelog.tables.tables import TableAddress
+
+if TYPE_CHECKING:
+    from tidelog.tables.tables import TableAddress
 
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 HISTORY = "history."
@@ -191,6 +193,8 @@ def _with_history(options: Mapping[str, str], values: dict[str, Any]) -> list[st
             faults.append(f"there is no option {HISTORY}{name}; history takes history.appId, .catalog.… and .s3.…")
     found = values.pop("history", None)
     if found is not None:
+        from tidelog.tables.tables import TableAddress
+
         storage = {f"s3.{name}": text for name, text in parts["s3."].items()}
         values["history"] = TableAddress(found[0], found[1], parts["catalog."], storage)
     elif given and not texts.given_of(options, ("history",)):

@@ -12,52 +12,44 @@ number of threads may use it. Ctrl-C ends the waiting call, not the connection.
 **Fork.** A connection belongs to the process that opened it. After a fork the child has the memory but not the
 thread: using the connection there raises ``Closed``, closing it does nothing (the parent's goes on undisturbed), and
 ``connect`` in the child opens the child's own.
+
+Methods import what they need when they are called, as those of ``tidelog.Log`` do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from tidelog.client import backward_consumer as async_backward
-from tidelog.client import consumer as async_consumer
-from tidelog.client import group_consumer as async_group
 from tidelog.client import trio_loop
 from tidelog.client.admin.old_names import keep_old_names
-from tidelog.client.group_consumer import NO_HOOKS, Hooks, Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
-from tidelog.client.lookups import Where
-from tidelog.client.options import (
-    TABLE_COLUMNS,
-    TRANSACTION_TIMEOUT_S,
-    ConsumerOptions,
-    GroupOptions,
-    ProducerOptions,
-    Reading,
-)
+from tidelog.client.options import TABLE_COLUMNS, TRANSACTION_TIMEOUT_S
 from tidelog.net.tls import TlsOptions
-from tidelog.sync.arrow import record_batch_reader
-from tidelog.sync.faces import (
-    AccessAdmin,
-    BackwardConsumer,
-    ClusterAdmin,
-    Consumer,
-    GroupAdmin,
-    GroupConsumer,
-    PartitionAdmin,
-    TopicAdmin,
-    TransactionAdmin,
-)
+from tidelog.sync import faces
 from tidelog.sync.portal import Portal
-from tidelog.sync.producer import Pending, Producer
-from tidelog.sync.records import in_threads
-from tidelog.sync.transactions import Transaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.client.group_consumer import Hooks, Start
+    from tidelog.client.lookups import Where
+    from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions, Reading
+    from tidelog.sync.faces import (
+        AccessAdmin,
+        BackwardConsumer,
+        ClusterAdmin,
+        Consumer,
+        GroupAdmin,
+        GroupConsumer,
+        PartitionAdmin,
+        TopicAdmin,
+        TransactionAdmin,
+    )
+    from tidelog.sync.producer import Pending, Producer
+    from tidelog.sync.transactions import Transaction
     from tidelog.tracing import Tracing
 
 __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "Transaction", "connect"]
@@ -68,25 +60,44 @@ class Log:
     """A connected client whose methods block, from ``connect`` until ``close`` or the end of its ``with`` block. Any
     number of threads may use it. Its methods are those of ``tidelog.Log``."""
 
-    topics: TopicAdmin
-    partitions: PartitionAdmin
-    groups: GroupAdmin
-    transactions: TransactionAdmin
-    access: AccessAdmin
-    cluster: ClusterAdmin
-
     def __init__(self, portal: Portal) -> None:
-        self.topics = TopicAdmin(portal, portal.log.topics)
-        self.partitions = PartitionAdmin(portal, portal.log.partitions)
-        self.groups = GroupAdmin(portal, portal.log.groups)
-        self.transactions = TransactionAdmin(portal, portal.log.transactions)
-        self.access = AccessAdmin(portal, portal.log.access)
-        self.cluster = ClusterAdmin(portal, portal.log.cluster)
         self._portal = portal
+
+    @cached_property
+    def topics(self) -> TopicAdmin:
+        """The methods that create, describe, change and delete topics."""
+        return faces.TopicAdmin(self._portal, self._portal.log.topics)
+
+    @cached_property
+    def partitions(self) -> PartitionAdmin:
+        """The methods that describe, compare and move partitions."""
+        return faces.PartitionAdmin(self._portal, self._portal.log.partitions)
+
+    @cached_property
+    def groups(self) -> GroupAdmin:
+        """The methods that describe, reset and delete consumer groups."""
+        return faces.GroupAdmin(self._portal, self._portal.log.groups)
+
+    @cached_property
+    def transactions(self) -> TransactionAdmin:
+        """The methods that list and end transactions."""
+        return faces.TransactionAdmin(self._portal, self._portal.log.transactions)
+
+    @cached_property
+    def access(self) -> AccessAdmin:
+        """The methods that create and revoke tokens, and change rules and quotas."""
+        return faces.AccessAdmin(self._portal, self._portal.log.access)
+
+    @cached_property
+    def cluster(self) -> ClusterAdmin:
+        """The methods that describe and change the cluster itself."""
+        return faces.ClusterAdmin(self._portal, self._portal.log.cluster)
 
     def producer(self, topic: str, options: ProducerOptions | None = None) -> Producer:
         """Open a producer for a topic and return it: ``with log.producer("orders") as producer``. Raises
         ``UNKNOWN_TOPIC``, and ``ConfigError`` if the topic has no partitions."""
+        from tidelog.sync.producer import Producer
+
         return Producer(self._portal, topic, options)
 
     @overload
@@ -123,27 +134,25 @@ class Log:
         group: str,
         start: Start = "earliest",
         instance: str = "",
-        hooks: Hooks = NO_HOOKS,
+        hooks: Hooks | None = None,
         options: ConsumerOptions | None = None,
         group_options: GroupOptions | None = None,
         **reading: Unpack[Reading],
     ) -> GroupConsumer: ...
 
     def consume(
-        self, topic: str | Iterable[str], *, hooks: Hooks = NO_HOOKS, **how: Any
+        self, topic: str | Iterable[str], *, hooks: Hooks | None = None, **how: Any
     ) -> Consumer | BackwardConsumer | GroupConsumer:
         """Return an iterator over records: ``for record in log.consume("orders", start="earliest", end="latest")``.
         Arguments and errors are those of ``tidelog.Log.consume``. Hooks of members of a group run in threads of their
         own, and may use the client."""
-        if "group" in how:
+        if "group" in how and hooks is not None:
+            from tidelog.sync.member_records import in_threads
+
             how["hooks"] = in_threads(hooks)
         inner = self._portal.log.consume(topic, **how)
-        if isinstance(inner, async_group.GroupConsumer):
-            return GroupConsumer(self._portal, inner)
-        if isinstance(inner, async_backward.BackwardConsumer):
-            return BackwardConsumer(self._portal, inner)
-        assert isinstance(inner, async_consumer.Consumer)
-        return Consumer(self._portal, inner)
+        face: type[Consumer | BackwardConsumer | GroupConsumer] = getattr(faces, type(inner).__name__)
+        return face(self._portal, inner)
 
     def read_arrow(
         self,
@@ -165,6 +174,8 @@ class Log:
         as it is: ``log.read_arrow("orders").read_pandas()``. Start and end are looked up before this returns; the
         records are read as the reader is. ``progress``: show a progress bar on stderr. The other arguments, and the
         errors, are those of ``tidelog.Log.read_arrow``."""
+        from tidelog.sync.arrow import record_batch_reader
+
         inner = self._portal.log.read_arrow(
             topic,
             start=start,
@@ -187,6 +198,8 @@ class Log:
         at its end: all its records become visible together. If the block raises, the transaction is aborted. The end
         of the block raises the first failure of a record or of the commit. Arguments are those of
         ``tidelog.Log.transaction``."""
+        from tidelog.sync.transactions import Transaction
+
         return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
     def stage(
@@ -201,6 +214,8 @@ class Log:
         """Return a transaction that is prepared at the end of its ``with`` block, but not committed. ``commit``
         commits it by its ``id``, together with others. If the block raises, the transaction is aborted. Arguments are
         those of ``tidelog.Log.stage``."""
+        from tidelog.sync.transactions import Transaction
+
         opening = self._portal.log.stage(app, name=name, owner=owner, timeout_s=timeout_s, options=options)
         return Transaction(self._portal, opening)
 
@@ -252,3 +267,17 @@ def connect(
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
     given |= {"tls": tls, "token": token, "name": name, "tracing": tracing, "discover": discover}
     return Log(Portal(lambda: trio_loop.connect(urls, **given)))
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("BackwardConsumer", "Consumer", "GroupConsumer"):
+        return getattr(faces, name)
+    if name in ("Pending", "Producer"):
+        from tidelog.sync import producer
+
+        return getattr(producer, name)
+    if name == "Transaction":
+        from tidelog.sync.transactions import Transaction
+
+        return Transaction
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,8 @@ from tidelog.client.admin.replica_comparison import Comparison
 from tidelog.client.group_consumer import Share, Start
 from tidelog.client.lookups import Where
 from tidelog.sync.face import Face
-from tidelog.sync.records import MemberRecords, Records
+from tidelog.sync.member_records import MemberRecords
+from tidelog.sync.records import Records
 from tidelog.types import Acl, Position, Quota
 from tidelog.wire.messages import (
     AccessAnswer,

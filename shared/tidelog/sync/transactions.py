@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.client import producer as async_producer
 from tidelog.client import transactions as transacting
 from tidelog.client.producer import Ack
-from tidelog.sync.faces import GroupConsumer
 from tidelog.sync.portal import Portal
 from tidelog.sync.producer import Feed, Pending
 from tidelog.types import Headers, Position
+
+if TYPE_CHECKING:
+    from tidelog.sync.faces import GroupConsumer
 
 Opening = AbstractAsyncContextManager[transacting.Transaction]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tidelog.client.admin.copy_comparison import compare_copies, ignore
 from tidelog.client.admin.replica_comparison import Comparison, compare
@@ -15,30 +16,20 @@ from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import Where, ask_each, check_partitions, describe_topic, find_positions, list_offsets
 from tidelog.errors import TidelogError, TimedOut, refuse
 from tidelog.types import Position
+from tidelog.wire import messages
 from tidelog.wire.messages import (
-    AlterLearners,
-    CancelReassignment,
     CopyRead,
     Digest,
     DigestAnswer,
     Done,
-    History,
-    HistoryAnswer,
-    HistoryEntry,
     OffsetAnswer,
     PartitionInfo,
-    PartitionWeight,
-    PauseTopic,
-    PlannedMove,
-    PlanRebalance,
     ReadCopy,
-    Reassign,
-    Rebalance,
-    RebalancePlan,
-    SetReadOnly,
     TopicInfo,
-    TransferLeader,
 )
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import HistoryAnswer, HistoryEntry, PartitionWeight, PlannedMove
 
 TRANSFER_TIMEOUT_S = 30.0
 """Longest wait in seconds for the end of a transfer; the controllers give it up earlier."""
@@ -62,7 +53,7 @@ class PartitionAdmin:
         time, so that the former leader stays."""
         asked = await self._partition(topic, partition)
         wanted = server or asked.replicas[0]
-        await self._connection.ask(TransferLeader(topic, partition, server), Done, again=False)
+        await self._connection.ask(messages.TransferLeader(topic, partition, server), Done, again=False)
         pause, deadline = _POLL_S, self._connection.loop.now() + TRANSFER_TIMEOUT_S
         while True:
             found = await self._partition(topic, partition)
@@ -79,12 +70,12 @@ class PartitionAdmin:
         """Begin to move a partition to these replicas, the preferred leader first, and return without waiting for the
         move. The metadata (``TopicAdmin.describe``) name them as ``target`` until the move is done. Raises
         ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
-        await self._connection.ask(Reassign(topic, partition, tuple(replicas)), Done)
+        await self._connection.ask(messages.Reassign(topic, partition, tuple(replicas)), Done)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> None:
         """Cancel the reassignment of a partition: it returns to the replicas that it had before. A queued
         reassignment is dropped. Raises ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
-        await self._connection.ask(CancelReassignment(topic, partition), Done, again=False)
+        await self._connection.ask(messages.CancelReassignment(topic, partition), Done, again=False)
 
     async def plan_rebalance(
         self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
@@ -94,7 +85,9 @@ class PartitionAdmin:
         replica of each partition, in ``unit`` (``B`` or ``B/s``); a partition that is not named weighs 0. Without
         ``unit`` each replica weighs 1. Raises ``UNSUPPORTED`` if the controllers are of a release that counts
         replicas only."""
-        plan = await self._connection.ask(PlanRebalance(empty_drained, tuple(weights), unit), RebalancePlan)
+        plan = await self._connection.ask(
+            messages.PlanRebalance(empty_drained, tuple(weights), unit), messages.RebalancePlan
+        )
         if plan.unit != unit:
             raise refuse("UNSUPPORTED", "the controllers are of a release that weighs no partitions: upgrade them")
         return plan.moves
@@ -105,37 +98,37 @@ class PartitionAdmin:
         """Queue the reassignments that ``plan_rebalance`` returns for these arguments, and return when all are
         queued; a few per server are carried out at a time. They stay queued until they are done or cancelled, even if
         this client ends."""
-        await self._connection.ask(Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
+        await self._connection.ask(messages.Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
 
     async def cancel_rebalance(self) -> None:
         """Drop all queued reassignments; reassignments that have begun go on."""
-        await self._connection.ask(Rebalance(cancel=True), Done)
+        await self._connection.ask(messages.Rebalance(cancel=True), Done)
 
     async def waiting_moves(self) -> tuple[PlannedMove, ...]:
         """Return the reassignments that rebalances have queued and that have not begun, in their order."""
-        return (await self._connection.ask(PlanRebalance(), RebalancePlan)).waiting
+        return (await self._connection.ask(messages.PlanRebalance(), messages.RebalancePlan)).waiting
 
     async def set_learners(self, topic: str, partition: int, learners: Iterable[str]) -> None:
         """Replace the set of servers that copy a partition's log without being replicas of it; an empty list removes
         all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner must be a live server and no replica)."""
-        await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
+        await self._connection.call(messages.AlterLearners(topic, partition, tuple(learners)))
 
     async def set_read_only(self, topic: str, partitions: Iterable[int] = (), *, read_only: bool = True) -> None:
         """Make these partitions (none named: all of the topic) refuse records, or accept records again; reads go on.
         Produces are refused with ``TOPIC_READ_ONLY`` once the leader has received the change, which is at once if it
         is in touch with the controllers. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
-        await self._connection.ask(SetReadOnly(topic, tuple(partitions), read_only), Done)
+        await self._connection.ask(messages.SetReadOnly(topic, tuple(partitions), read_only), Done)
 
     async def pause(self, topic: str, partitions: Iterable[int] = ()) -> None:
         """Close these partitions (none named: all of the topic) on their servers, which keep the data. Produces and
         reads are refused with ``TOPIC_PAUSED``; the outcome of a produce under way may be unknown. Raises
         ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
-        await self._connection.ask(PauseTopic(topic, tuple(partitions)), Done)
+        await self._connection.ask(messages.PauseTopic(topic, tuple(partitions)), Done)
 
     async def resume(self, topic: str, partitions: Iterable[int] = ()) -> None:
         """End the pause of these partitions (none named: all of the topic), so that leaders are elected again. Raises
         ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
-        await self._connection.ask(PauseTopic(topic, tuple(partitions), pause=False), Done)
+        await self._connection.ask(messages.PauseTopic(topic, tuple(partitions), pause=False), Done)
 
     async def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
         """Return the changes of a partition's leader, ISR and replicas that the controllers remember, oldest first,
@@ -149,7 +142,7 @@ class PartitionAdmin:
         partition."""
 
         async def ask(partition: int) -> HistoryAnswer:
-            return await self._connection.ask(History(topic.topic_id, partition), HistoryAnswer)
+            return await self._connection.ask(messages.History(topic.topic_id, partition), messages.HistoryAnswer)
 
         return {
             partition: answer.entries

@@ -448,10 +448,10 @@ __all__ = [
 MODULES = (
     "base",
     "description",
-    "metadata",
     "data",
     "groups",
     "logs",
+    "metadata",
     "transactions",
     "streams",
     "raft",

@@ -88,3 +88,23 @@ def test_a_client_loads_no_server(module: str) -> None:
     modules = set(done.stdout.split())
     assert f"{module}" in modules and not of((*SERVERS, "tidelog.cli", "click", "rich"), modules)
     assert module != "tidelog.aio" or "trio" not in modules
+
+
+def test_a_blocking_reader_loads_no_producer_no_group_and_no_administration_that_it_does_not_use() -> None:
+    program = """
+import sys, tidelog.sync
+with tidelog.sync.connect(sys.argv[1]) as log:
+    print(log.topics.describe("orders").name, file=sys.stderr)
+    with log.consume("orders", start="earliest", end="latest") as consumer:
+        consumer.next_batch()
+print(*sys.modules)
+"""
+    with served() as (_, url):
+        command = [sys.executable, "-c", program, url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr == "orders\n"
+    modules = set(done.stdout.split())
+    client = {one.removeprefix("tidelog.client.") for one in modules if one.startswith("tidelog.client.")}
+    assert "consumer" in client and not client & {"producer", "group_consumer", "transactions", "admin.access"}
+    messages = [one.removeprefix("tidelog.wire.messages.") for one in of(("tidelog.wire.messages",), modules)]
+    assert messages == ["tidelog.wire.messages", "base", "data", "description"]
