@@ -56,7 +56,7 @@ async def use_up_quota(stage: Stage) -> None:
 async def lift_quota(stage: Stage) -> None:
     """Lift the quota, and end the program."""
     await stage.tidelog("quotas", "set", stage.facts["quota.principal"], "--bytes-in", "none")
-    stage.end("quota")
+    await stage.end("quota")
 
 
 # --- connections -------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ async def open_many(stage: Stage) -> None:
 
 async def close_all(stage: Stage) -> None:
     """End the program, and with it its connections."""
-    stage.end("leak")
+    await stage.end("leak")
     with suppress(TidelogError):
         await trio.sleep(LOOK_S)
 
@@ -127,7 +127,7 @@ async def revoke(stage: Stage) -> None:
 
 async def end_revoked(stage: Stage) -> None:
     """End the program."""
-    stage.end("revoked")
+    await stage.end("revoked")
 
 
 async def let_expire(stage: Stage) -> None:
@@ -139,7 +139,7 @@ async def let_expire(stage: Stage) -> None:
 
 async def end_expired(stage: Stage) -> None:
     """End the program."""
-    stage.end("expired")
+    await stage.end("expired")
 
 
 FULL = "Programs cannot connect any more: OVERLOADED."

@@ -162,7 +162,7 @@ async def pause_often(stage: Stage) -> None:
 
 async def pause_no_more(stage: Stage) -> None:
     """Kill the reader that is paused; the other one reads all."""
-    stage.end("rebalance")
+    await stage.end("rebalance")
     stage.facts["rebalance"].end()
 
 
@@ -187,7 +187,7 @@ async def crash_often(stage: Stage) -> None:
 
 async def crash_no_more(stage: Stage) -> None:
     """Do not start it again."""
-    stage.end("crashes")
+    await stage.end("crashes")
 
 
 # --- retention ---------------------------------------------------------------------------------------------------
