@@ -165,6 +165,7 @@ DETAILS: dict[str, dict[str, str]] = {
         "limit": "name of the limit of the connection that is reached, as in the welcome",
         "most": "value of that limit",
         "window": "batches that a producer may have in flight on one partition",
+        "cause": "to hello: `gateway_full`, `address_full` (it has as many connections as one may have) or `ending`",
         "role": "to hello: role of the server, which is no gateway",
     },
     "OFFLINE": {

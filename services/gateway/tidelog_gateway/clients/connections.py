@@ -234,15 +234,17 @@ class ClientConnections:
     def _on_refused(
         self, hello: Hello, connection: AcceptedEnd, refusal: TidelogError, repeated: RepeatedLines
     ) -> TidelogError:
-        """Count a refused connection by its cause, log it, and return the refusal. Its cause, and whose token it was,
-        are for the operator: the client is not told."""
+        """Count a refused connection by its cause, log it, and return the refusal. A client learns whether the gateway
+        or its address is full. Why its token is not valid, and whose it was, is for the operator."""
         event = "authentication_failed" if repeated is self._failures else "client_refused"
         self._log_refusal(event, repeated, connection.remote, refusal)
         name = "" if refusal.code == "MALFORMED" else hello.node[:64]
-        cause = str(refusal.detail.pop(CAUSE))
+        cause = str(refusal.detail[CAUSE])
         self._refused.add(cause, _address(connection.remote), name, refusal.detail, self._wall_ms())
         if refusal.code == "UNAUTHENTICATED":
             refusal.detail.clear()
+        elif refusal.code != "OVERLOADED":
+            del refusal.detail[CAUSE]
         return refusal
 
     def _log_refusal(self, event: str, repeated: RepeatedLines, remote: str, refusal: TidelogError) -> None:

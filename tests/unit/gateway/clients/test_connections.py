@@ -241,9 +241,11 @@ def test_who_has_only_the_id_of_a_revoked_token_learns_nothing() -> None:
 def test_each_bound_on_connections_is_a_cause_of_its_own() -> None:
     async def act(stage: Stage, clock: MockClock) -> None:
         stage.let_in()
-        stage.come()
+        own = stage.come()
         stage.let_in(remote="10.0.0.8:1")
-        stage.come(remote="10.0.0.7:1")
+        others = stage.come(remote="10.0.0.7:1")
+        assert isinstance(own, TidelogError) and isinstance(others, TidelogError)
+        assert (own.detail["cause"], others.detail["cause"]) == ("address_full", "gateway_full"), "the client is told"
         rows = stage.figures.refused.recent(wall_ms())
         assert [(row.cause, row.address) for row in rows] == [
             ("address_full", "10.0.0.9"),

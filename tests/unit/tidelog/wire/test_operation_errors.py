@@ -29,7 +29,8 @@ SERVED = (
 )
 NO_DETAIL = {"unknown_outcome", "code"}
 UNSENT = {"cause", "token", "principal"}
-"""Keys of a refusal that names a cause: the gateway lists refused connections by them, and does not send them."""
+"""Keys of a refusal that names a cause: the gateway lists refused connections by them, and sends them only with
+``OVERLOADED``."""
 GROUP_OPS = (
     "join_group group_heartbeat leave_group commit_offsets fetch_offsets describe_group delete_group list_groups"
 )
@@ -50,7 +51,7 @@ def refusals(*places: Path) -> Iterator[tuple[str, str, set[str]]]:
                     if code in CODES:
                         makes_error = ast.unparse(node.func).endswith("refuse")
                         keys = {word.arg for word in node.keywords if word.arg is not None} - NO_DETAIL
-                        keys -= UNSENT if "cause" in keys else set()
+                        keys -= UNSENT if "cause" in keys and code != "OVERLOADED" else set()
                         yield f"{path.name}:{node.lineno}", str(code), keys if makes_error else set()
 
 

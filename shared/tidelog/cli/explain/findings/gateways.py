@@ -140,9 +140,4 @@ def examine_refusal(look: GatewayLook, error: TidelogError) -> Finding | None:
         return _gateway_full(look, evidence)
     if cause == "address_full":
         return _one_has_all(cause, look, "of this command", evidence)
-    if cause in _TOKENS:
-        names = {"token": str(error.detail.get("token", "")), "principal": str(error.detail.get("principal", ""))}
-        code, does, step = _TOKENS[cause]
-        what = f"this command {does.format(**names)}"
-        return Finding(PROBLEM, what, step.format(**names), code, (look.name,), f"{look.name}: {error.message}.")
     return None
