@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, suppress
 
 import trio
 from incidents.incident import ClusterPlan, Incident
-from incidents.stage import LOOK_S, READERS, Stage
+from incidents.stage import READERS, Stage
 from tidelog.acl import id_of
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
@@ -63,18 +63,18 @@ async def lift_quota(stage: Stage) -> None:
 
 
 async def open_many(stage: Stage) -> None:
-    """Let a program open connections and close none, until it is refused."""
+    """Let a program open connections and close none. It goes on when it is refused."""
     refused = trio.Event()
 
     async def leak() -> None:
         async with AsyncExitStack() as stack:
-            while not refused.is_set():
+            while True:
                 try:
                     log = stage.connect(connect_timeout_s=CONNECT_S, name="leaking", discover=False)
                     await stack.enter_async_context(log)
                 except TidelogError:
                     refused.set()
-            await trio.sleep_forever()
+                    await trio.sleep(AGAIN_S)
 
     stage.begin("leak", leak)
     await refused.wait()
@@ -83,8 +83,6 @@ async def open_many(stage: Stage) -> None:
 async def close_all(stage: Stage) -> None:
     """End the program, and with it its connections."""
     await stage.end("leak")
-    with suppress(TidelogError):
-        await trio.sleep(LOOK_S)
 
 
 # --- tokens ------------------------------------------------------------------------------------------------------

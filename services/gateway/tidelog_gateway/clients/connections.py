@@ -234,8 +234,8 @@ class ClientConnections:
     def _on_refused(
         self, hello: Hello, connection: AcceptedEnd, refusal: TidelogError, repeated: RepeatedLines
     ) -> TidelogError:
-        """Count a refused connection by its cause, log it, and return the refusal. A client learns whether the gateway
-        or its address is full. Why its token is not valid, and whose it was, is for the operator."""
+        """Count a refused connection by its cause, log it, and return the refusal. A client learns whether gateway or
+        address is full. Why its token is not valid, and whose it was, is for the operator."""
         event = "authentication_failed" if repeated is self._failures else "client_refused"
         self._log_refusal(event, repeated, connection.remote, refusal)
         name = "" if refusal.code == "MALFORMED" else hello.node[:64]

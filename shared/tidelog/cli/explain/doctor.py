@@ -32,7 +32,7 @@ from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, await
 from tidelog.cli.explain.sentences import LOSSES
 from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run, tls_options
-from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
+from tidelog.cli.output import Table, counted, print_for_programs, rows_output, say, say_after
 from tidelog.cli.progress import Bar, shown
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
@@ -143,10 +143,16 @@ async def _take_snapshot(url: str, found: list[Finding], asked: dict[str, Metric
                 asked[url] = await log.cluster.metrics()
             return await _first_snapshot(log, url, found)
     except TidelogError as error:
-        step = NEXT_STEP.get(error.code, "See the log of this gateway.")
-        other = Finding(PROBLEM, f"gateway {url}: {error}", step, "gateway-unreachable", (url,))
-        found.append(examine_refusal(await _look_from_outside(url), error) or other)
+        found.append(await _gateway_failed(url, error))
     return None
+
+
+async def _gateway_failed(url: str, error: TidelogError) -> Finding:
+    """Return the finding for a gateway that refuses this command, or does not answer: with the reason, if it names
+    one."""
+    step = NEXT_STEP.get(error.code, "See the log of this gateway.")
+    other = Finding(PROBLEM, f"gateway {url}: {error}", step, "gateway-unreachable", (url,))
+    return examine_refusal(await _look_from_outside(url), error) or other
 
 
 async def _look_from_outside(url: str) -> GatewayLook:
@@ -207,8 +213,7 @@ async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Findin
             with shown(Bar("measuring how fast the disks fill")):
                 return await _whole_snapshot(log, f"gateway {url}", view, found)
     except TidelogError as error:
-        step = NEXT_STEP.get(error.code, "See its log.")
-        found.append(Finding(PROBLEM, f"gateway {url}: {error}", step, "gateway-unreachable", (url,)))
+        found.append(await _gateway_failed(url, error))
         return view
 
 
@@ -530,7 +535,8 @@ def _show(found: list[Finding], seen: dict[str, object], healthy: bool, output: 
         if finding.evidence:
             say(f"    {finding.evidence}")
         say(f"    {finding.next_step}")
-    say("healthy" if healthy else f"{sum(f.level != NOTE and not f.because_of for f in found)} findings")
+    causes = sum(finding.level != NOTE and not finding.because_of for finding in found)
+    say("healthy" if healthy else counted(causes, "finding"))
 
 
 def _text(value: object) -> str:

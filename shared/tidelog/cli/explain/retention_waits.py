@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
+from tidelog.explain.explanation import counted
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log
@@ -111,7 +112,7 @@ def awaited_in_words(partition: int, awaited: Sequence[AwaitedGroup]) -> Iterato
         else:
             yield (
                 f"retention waits for {one.group}, which has read up to offset {one.position}:"
-                f" {one.behind} records behind"
+                f" {counted(one.behind, 'record')} behind"
             )
 
 

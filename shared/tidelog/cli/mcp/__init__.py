@@ -4,6 +4,7 @@ Start at ``command.py``, which has the options. ``server.py`` lists and calls th
 serves them over HTTP, and ``calls.py`` connects to the cluster for each call, with the token of its caller.
 
     tool.py            what a tool is, and all errors of calls
+    next_steps.py      next steps that name tools in the place of commands
     answers.py         an answer: the tool's own sentence, and data that is marked as untrusted
     topic_tools.py     topics, and records
     group_tools.py     consumer groups

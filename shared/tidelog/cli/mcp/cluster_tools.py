@@ -15,8 +15,10 @@ from tidelog.cli.explain.describe import entries_of, topic_info
 from tidelog.cli.explain.doctor import diagnose
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING
 from tidelog.cli.explain.sentences import change_in_words, event_in_words
+from tidelog.cli.mcp.next_steps import for_agents
 from tidelog.cli.mcp.tool import Answer, CallError, Tool, clock, moment
 from tidelog.cli.mcp.topic_tools import PartitionDescription, describe_partitions
+from tidelog.cli.output import counted
 from tidelog.errors import ConfigError
 from tidelog.explain.questions import FORMS, PartitionQuestion, answer_question, parse_question
 from tidelog.timeline.query import TimelineReader, partition_at, topic_at
@@ -153,15 +155,15 @@ async def doctor(log: Log, given: Doctor) -> Answer:
             cause=one.cause,
             what=one.what,
             evidence=one.evidence,
-            next_step=one.next_step,
+            next_step=for_agents(one.next_step),
             about=list(one.about),
             because_of=one.because_of or None,
         )
         for one in found
     ]
     summary = (
-        f"{'Healthy' if healthy else 'Not healthy'}: {levels.count(PROBLEM)} problems, {levels.count(WARNING)}"
-        f" warnings, {levels.count(NOTE)} notes.{named}"
+        f"{'Healthy' if healthy else 'Not healthy'}: {counted(levels.count(PROBLEM), PROBLEM)},"
+        f" {counted(levels.count(WARNING), WARNING)}, {counted(levels.count(NOTE), NOTE)}.{named}"
     )
     return Answer(summary, Diagnosis(healthy=healthy, findings=rows))
 
@@ -292,6 +294,7 @@ async def explain(log: Log, given: Explain) -> Answer:
         raise CallError("BAD_ARGUMENTS", "that is a partition", "Call 'why' with the topic and the partition.")
     found = await answer_question(log, question)
     data = ExplanationData(**found.as_document())
+    data.next_steps = [for_agents(step) for step in data.next_steps]
     return Answer(f"{len(data.sentences)} sentences, {len(data.unknown)} things that are not known.", data)
 
 

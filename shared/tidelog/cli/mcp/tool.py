@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from tidelog.cli.main import NEXT_STEP
+from tidelog.cli.mcp.next_steps import for_agents
 from tidelog.errors import CODES, TidelogError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ OWN_CODES = {
 
 def error_of(error: TidelogError) -> CallError:
     """Return an error of the cluster as that of a call."""
-    step = TOKEN_STEP if error.code == "UNAUTHENTICATED" else NEXT_STEP.get(error.code, OTHER_STEP)
+    step = TOKEN_STEP if error.code == "UNAUTHENTICATED" else for_agents(NEXT_STEP.get(error.code, OTHER_STEP))
     return CallError(error.code, error.message, step, {"error": str(error)})
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidelog.explain.explanation import counted
+
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 MOST_NAMED = 5
 """Most partitions of one kind that a finding names; the others are counted."""
@@ -29,6 +31,11 @@ class Finding:
     """Observed facts that show it, where ``what`` does not hold them."""
     because_of: str = ""
     """The ``cause`` of the finding of which this one is a consequence; "" for a cause."""
+
+
+def waiting(records: int) -> str:
+    """Return the sentence that so many records wait."""
+    return f"{counted(records, 'record')} {'waits' if records == 1 else 'wait'}"
 
 
 def in_order(found: list[Finding]) -> list[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.gateway_looks import GatewayLook
 from tidelog.errors import TidelogError
+from tidelog.explain.explanation import counted
 from tidelog.wire.messages import RefusedClient
 
 RECENT_MS = 30_000
@@ -65,7 +66,7 @@ def _quotas(look: GatewayLook) -> Iterator[Finding]:
             f" let {one.principal} do less. Each gateway counts for itself: more gateways allow more."
         )
         waits = f", and the next must wait {one.pause_s:.1f} s" if one.pause_s else ""
-        evidence = f"{one.times} requests or batches had to wait within {one.seconds:.0f} s{waits}."
+        evidence = f"Requests and batches had to wait {counted(one.times, 'time')} within {one.seconds:.0f} s{waits}."
         yield Finding(WARNING, what, step, "quota-used-up", (one.principal, look.name), evidence)
 
 
@@ -128,7 +129,7 @@ def _clients(look: GatewayLook, rows: Sequence[RefusedClient]) -> str:
     times = sum(one.times for one in rows)
     last_s = (look.now_ms - max(one.last_ms for one in rows)) / 1000
     named = ", ".join(dict.fromkeys(f"{one.name or 'a client'} at {one.address}" for one in rows[-MOST_NAMED:]))
-    return f"{times} connections within the last minute, the last {last_s:.0f} s ago: {named}"
+    return f"{counted(times, 'connection')} within the last minute, the last {last_s:.0f} s ago: {named}"
 
 
 def examine_refusal(look: GatewayLook, error: TidelogError) -> Finding | None:

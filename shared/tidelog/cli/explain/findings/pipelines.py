@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidelog.cli.explain.findings.finding import WARNING, Finding
+from tidelog.cli.explain.findings.finding import WARNING, Finding, waiting
 from tidelog.cli.explain.streaming_queries import OverdueQuery
 
 
@@ -18,6 +18,6 @@ def examine_queries(overdue: Sequence[OverdueQuery]) -> Iterator[Finding]:
         )
         evidence = (
             f"its last commit is {one.silent_s:.0f} s old, before that it came every {one.every_s:.1f} s;"
-            f" {one.behind} records wait, the oldest for more than {one.overdue_s:.0f} s"
+            f" {waiting(one.behind)}, the oldest for more than {one.overdue_s:.0f} s"
         )
         yield Finding(WARNING, what, step, "streaming-query-dead", (one.group,), evidence)

@@ -8,6 +8,7 @@ from tidelog.cli.explain.findings.disks import examine_disk, examine_starved
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.sentences import clock
+from tidelog.explain.explanation import counted
 from tidelog.timeline.sentences import reason
 from tidelog.wire.messages import MetadataAnswer, ServerInfo
 
@@ -68,8 +69,8 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
     lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
     if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
         what = (
-            f"{server.node} refuses the clients of {refused} partitions: no controller answers, and a replica that"
-            " could be elected does not confirm it as their leader"
+            f"{server.node} refuses the clients of {counted(refused, 'partition')}: no controller answers, and a"
+            " replica that could be elected does not confirm it as their leader"
         )
         step = f"The log of {server.node} names the replica (leadership_unconfirmed): start it, and the controllers."
         yield Finding(PROBLEM, what, step, "leadership-unconfirmed", (server.node,))

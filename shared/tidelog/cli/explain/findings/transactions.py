@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import WaitingReaders
 from tidelog.cli.explain.sentences import clock_time
+from tidelog.explain.explanation import counted
 
 LONG_TRANSACTION_MS = 60_000
 """Milliseconds for which a transaction may hold up readers without a warning: the time-out of a transaction that sets
@@ -61,10 +62,14 @@ def _span(ms: int) -> str:
 
 def _waiting(one: WaitingReaders) -> str:
     """Return how many records readers do not get, and until when the transaction may stay open."""
-    seen = [f"{one.records} records up to the high watermark are not shown to them"] if one.records >= 0 else []
+    seen: list[str] = []
+    if one.records >= 0:
+        are = "is" if one.records == 1 else "are"
+        seen.append(f"{counted(one.records, 'record')} up to the high watermark {are} not shown to them")
     if one.transaction is not None and one.transaction.since_ms > 0:
         begun = clock_time(one.transaction.since_ms)
         until = one.transaction.until_ms
         ends = f", to be aborted at {clock_time(until)}" if until > 0 else ""
-        seen.append(f"{one.transaction.state} since {begun}{ends}, in {one.transaction.partitions} partitions")
+        where = counted(one.transaction.partitions, "partition")
+        seen.append(f"{one.transaction.state} since {begun}{ends}, in {where}")
     return "; ".join(seen)

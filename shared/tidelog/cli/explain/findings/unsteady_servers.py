@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from tidelog.cli.explain.findings.finding import WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.explain.explanation import counted
 from tidelog.explain.samples import total
 from tidelog.wire.messages import HistoryEntry
 
@@ -117,7 +118,7 @@ def _evidence(seen: _Losses, started_ms: int) -> str:
     if started_ms:
         words.append(f"its process runs since {_clock(started_ms)}")
     if seen.led:
-        named = ", ".join(f"{place} {count} times" for place, count in sorted(seen.led.items())[:3])
+        named = ", ".join(f"{place} {counted(count, 'time')}" for place, count in sorted(seen.led.items())[:3])
         more = f" and {len(seen.led) - 3} more" if len(seen.led) > 3 else ""
         words.append(f"it lost the lead of {named}{more}")
     return "; ".join(words)

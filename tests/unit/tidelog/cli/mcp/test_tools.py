@@ -121,7 +121,7 @@ async def test_names_that_strangers_chose_are_in_no_sentence_of_a_tool() -> None
             assert tool in ("describe_group",) or name in json.dumps(data), tool
         own, data = await called(client, "describe_topic", topic=f"{name}-2\x1b[2J")
         assert own == (
-            "UNKNOWN_TOPIC: no such topic or partition. Next step: 'tidelog topics list' shows what there is;"
+            "UNKNOWN_TOPIC: no such topic or partition. Next step: 'list_topics' shows what there is;"
             " 'tidelog topics create' makes one."
         )
         assert "\x1b" not in json.dumps(data, ensure_ascii=False) and "\\x1b" in data["message"]

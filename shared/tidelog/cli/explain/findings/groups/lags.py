@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.retention_waits import lost_in_words
+from tidelog.explain.explanation import counted
 
 FAR_BEHIND = 10_000
 """Number of records that a group with members may lag without a report."""
@@ -22,14 +23,15 @@ def examine_groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
         if behind > 0 and not members:
             yield Finding(
                 NOTE,
-                f"group {group} has no members, and is {behind} records behind",
+                f"group {group} has no members, and is {counted(behind, 'record')} behind",
                 step,
                 "group-without-members",
                 (group,),
-                f"its positions are {behind} records before the ends of its partitions, and nobody has joined it",
+                f"its positions are {counted(behind, 'record')} before the ends of its partitions, and nobody has"
+                " joined it",
             )
         elif behind > FAR_BEHIND:
-            what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
+            what = f"group {group} is {behind} records behind, with {counted(members, 'member')}"
             yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.", "group-behind", (group,))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding
+from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding, waiting
 from tidelog.cli.explain.group_looks import LATE_S, GroupLook, PartitionLook
+from tidelog.explain.explanation import counted
 from tidelog.wire.messages import GroupEvent
 
 WINDOW_MS = 60_000
@@ -111,7 +112,7 @@ def _late(look: GroupLook) -> Iterator[Finding]:
         if member.advanced_ms < 0:
             what = (
                 f"group {look.group}: {look.program(member.member)} has committed no progress since it joined"
-                f" {joined_s:.0f} s ago, and {lag} records wait in {named}"
+                f" {joined_s:.0f} s ago, and {waiting(lag)} in {named}"
             )
             step = (
                 "Let the program call commit() after its work, or set auto_commit_s; if it hangs in its first record,"
@@ -120,8 +121,8 @@ def _late(look: GroupLook) -> Iterator[Finding]:
             yield Finding(WARNING, what, step, "member-commits-nothing", about, _positions(late))
         elif (still_s := (look.now_ms - member.advanced_ms) / 1000) > 2 * LATE_S:
             what = (
-                f"group {look.group}: {look.program(member.member)} has stood still for {still_s:.0f} s, and {lag}"
-                f" records wait in {named}"
+                f"group {look.group}: {look.program(member.member)} has stood still for {still_s:.0f} s, and"
+                f" {waiting(lag)} in {named}"
             )
             step = "It sends heartbeats, so it runs: find out what its processing waits for, or restart it."
             yield Finding(WARNING, what, step, "member-stands-still", about, _positions(late))
@@ -137,11 +138,12 @@ def _too_slow(look: GroupLook, slow: Sequence[PartitionLook]) -> Finding:
     processed = sum(one.processed_s(look.now_ms) for one in slow)
     lag, number = sum(one.lag for one in slow), len(look.members)
     what = (
-        f"group {look.group} is too slow for what is written: it processes {processed:.0f} records a second of"
-        f" {written:.0f} in {', '.join(one.name for one in slow[:MOST_NAMED])}, and {lag} wait"
+        f"group {look.group} is too slow for what is written: it processes {processed:.1f} records a second of"
+        f" {written:.1f} in {', '.join(one.name for one in slow[:MOST_NAMED])}, and {waiting(lag)}"
     )
     if number < len(look.partitions):
-        step = f"{number} members read {len(look.partitions)} partitions: start more of them, or make them faster."
+        read = f"{counted(number, 'member')} for {counted(len(look.partitions), 'partition')}"
+        step = f"There {'is' if number == 1 else 'are'} {read}: start more members, or make them faster."
     else:
         step = "Each member has one partition or none: make them faster, or 'tidelog topics grow' and start more."
     return Finding(WARNING, what, step, "consumers-too-slow", _about(look, slow), _positions(slow))

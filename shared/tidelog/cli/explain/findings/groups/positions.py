@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.group_looks import GroupLook, PartitionLook
+from tidelog.explain.explanation import counted
 from tidelog.wire.messages import MovedPosition
 
 SETTLED_MS = 10_000
@@ -40,8 +41,8 @@ def _overtaken(look: GroupLook, places: Sequence[PartitionLook]) -> Finding:
     by = f"retention ({settings})" if settings else "retention, as it was set then,"
     named = ", ".join(one.name for one in places[:MOST_NAMED])
     what = (
-        f"group {look.group}: {by} deleted {lost} offsets in {named} before the group had read them; its readers end"
-        " with OFFSET_OUT_OF_RANGE"
+        f"group {look.group}: {by} deleted {counted(lost, 'offset')} in {named} before the group had read them; its"
+        " readers end with OFFSET_OUT_OF_RANGE"
     )
     topic = places[0].topic
     step = (
@@ -69,8 +70,8 @@ def _moved(look: GroupLook) -> Iterator[Finding]:
             number = sum(abs(one.after - one.before) for _, one in places)
             named = ", ".join(name for name, _ in places[:MOST_NAMED])
             what = (
-                f"group {look.group}: positions of {named} were {how} by {number} offsets, by a client that is no"
-                f" member; {effect}"
+                f"group {look.group}: positions of {named} were {how} by {counted(number, 'offset')}, by a client"
+                f" that is no member; {effect}"
             )
             yield Finding(WARNING, what, _step(look.group, places), code, (look.group,), _evidence(look, places))
 

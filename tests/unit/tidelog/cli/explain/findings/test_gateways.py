@@ -53,7 +53,7 @@ def test_nothing_is_said_of_a_gateway_that_refuses_nobody() -> None:
 def test_a_quota_that_is_used_up_names_who_waits_and_how_to_raise_it() -> None:
     (one,) = found(used=(UsedQuota("hog", "bytes_in_s", 4, 3.9, 0.25),))
     assert one.cause == "quota-used-up" and one.what.startswith("hog sends more than its quota of bytes_in_s")
-    assert one.evidence == "4 requests or batches had to wait within 4 s, and the next must wait 0.2 s."
+    assert one.evidence == "Requests and batches had to wait 4 times within 4 s, and the next must wait 0.2 s."
     assert "tidelog quotas set hog --bytes-in" in one.next_step
 
 

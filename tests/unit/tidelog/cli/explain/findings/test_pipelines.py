@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio.testing
 from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.cli.explain.findings.finding import WARNING
-from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
+from tidelog.cli.explain.streaming_queries import MOST_ASKED, OverdueQuery, find_overdue
 from tidelog.client.admin.groups import GroupProgress
 from tidelog.client.core.query_note import QueryNote
+from tidelog.errors import refuse
 from tidelog.wire.messages import OffsetAnswer
 
 from unit.tidelog.cli.explain.findings.snapshots import healthy
@@ -60,6 +62,43 @@ async def test_a_query_is_overdue_if_a_record_waits_that_it_should_have_read_lon
 async def test_a_query_is_not_overdue(age_s: float, note: QueryNote | None, behind: int, due: int, why: str) -> None:
     log: Any = _Log(due)
     assert await find_overdue(log, "etl", [progress(age_s, note, behind)], NOW) == [], why
+
+
+async def test_the_leaders_of_a_query_with_many_partitions_are_asked_side_by_side_and_not_all() -> None:
+    log: Any = _Log(80)
+    together = 0
+    answer = log.list_offset
+
+    async def list_offset(topic: str, partition: int, at: Any) -> OffsetAnswer:
+        nonlocal together
+        before = len(log.asked)
+        found: OffsetAnswer = await answer(topic, partition, at)
+        await trio.testing.wait_all_tasks_blocked()  # all others have asked, too
+        together = max(together, len(log.asked) - before)
+        return found
+
+    log.partitions.list_offset = list_offset
+    note = QueryNote("host-a", 1.5)
+    many = [replace(progress(25.0, note, behind=behind), partition=behind) for behind in range(1, MOST_ASKED + 4)]
+    (found,) = await find_overdue(log, "etl", many, NOW)
+    assert found.behind == sum(one.lag for one in many), "of all partitions"
+    assert len(log.asked) == together == MOST_ASKED
+
+
+async def test_a_partition_whose_leader_does_not_answer_hides_no_other() -> None:
+    log: Any = _Log(80)
+    answer = log.list_offset
+
+    async def list_offset(topic: str, partition: int, at: Any) -> OffsetAnswer:
+        if partition == 1:
+            raise refuse("OFFLINE", "no leader")
+        found: OffsetAnswer = await answer(topic, partition, at)
+        return found
+
+    log.partitions.list_offset = list_offset
+    two = [replace(progress(25.0, QueryNote("host-a", 1.5)), partition=number) for number in (0, 1)]
+    assert [one.behind for one in await find_overdue(log, "etl", two, NOW)] == [80]
+    assert await find_overdue(log, "etl", two[1:], NOW) == []
 
 
 def test_a_query_that_has_died_is_named_with_how_long_it_is_silent_and_its_lag_follows_from_that() -> None:
