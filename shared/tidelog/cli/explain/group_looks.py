@@ -176,7 +176,7 @@ async def _look(log: Log, described: DescribeGroupAnswer, topics: Mapping[str, T
         states = {one.partition: one for one in topic.partitions}
         behind = [at for at in positions if at.partition in states and at.offset < readable_end(states[at.partition])]
         behind.sort(key=lambda at: at.offset - readable_end(states[at.partition]))
-        fresh = await _fresh(log, topic.name, described.time_ms, [at.partition for at in behind[:MOST_LATE]])
+        fresh = await _fresh(log, topic, described.time_ms, [at.partition for at in behind[:MOST_LATE]])
         for at in positions:
             if (state := states.get(at.partition)) is not None:
                 owner = owners.get((topic_id, at.partition), "")
@@ -203,14 +203,14 @@ def _of_partition(topic: TopicInfo, state: PartitionInfo, at: GroupPosition, own
     )
 
 
-async def _fresh(log: Log, topic: str, now_ms: int, partitions: list[int]) -> dict[int, int]:
+async def _fresh(log: Log, topic: TopicInfo, now_ms: int, partitions: list[int]) -> dict[int, int]:
     """Return the offset of the first record that is younger than ``LATE_S``, by partition; nothing of those whose
     leaders do not answer, or if the coordinator's time is not known."""
     if now_ms < 0 or not partitions:
         return {}
     try:
         since = datetime.fromtimestamp(now_ms / 1000 - LATE_S, UTC)
-        found = await log.partitions.find_positions(topic, since, partitions)
+        found = await log.partitions.list_offsets(topic, since, partitions)
     except TidelogError:  # a leader does not answer, which other findings show
         return {}
     return {number: at.offset for number, at in found.items()}
