@@ -53,7 +53,10 @@ def test_a_group_that_is_behind_and_catches_up_is_no_finding() -> None:
 def test_a_group_that_is_slower_than_its_producers_is_too_slow() -> None:
     (one,) = found(group(SLOW, KEEPS_UP))
     assert one.cause == "consumers-too-slow" and "processes 2.5 records a second of 10.0" in one.what
-    assert "orders/0 at offset 850 of 1010" in one.evidence and "1 member for 2 partitions: start more members" in one.next_step
+    assert (
+        "orders/0 at offset 850 of 1010" in one.evidence
+        and "1 member for 2 partitions: start more members" in one.next_step
+    )
     assert {"accounts", "orders/0", "r1", "r2"} == set(one.about)
 
 
