@@ -30,7 +30,7 @@ ALERTS = (
         "sum(tidelog_offline_partitions) > 0",
         "1m",
         "critical",
-        "{{ $value }} partitions have no leader",
+        "Partitions without a leader: {{ $value }}",
         "Nothing can be written to them or read. 'tidelog doctor' names them, 'tidelog why TOPIC/PARTITION' says"
         " whose end left them without; start those servers.",
     ),
@@ -39,7 +39,7 @@ ALERTS = (
         "sum(tidelog_under_min_isr_partitions) > 0",
         "1m",
         "critical",
-        "{{ $value }} partitions refuse records",
+        "Partitions that refuse records: {{ $value }}",
         "Fewer replicas are in sync than min_insync_replicas, so 'all' produces are refused. 'tidelog doctor' names"
         " them and the servers that are missing.",
     ),
@@ -57,7 +57,7 @@ ALERTS = (
         "sum(tidelog_under_replicated_partitions) > 0",
         "10m",
         "warning",
-        "{{ $value }} partitions have a replica that is not in sync",
+        "Partitions with a replica that is not in sync: {{ $value }}",
         "One more failure may stop them. Start what is down; what catches up shows in tidelog_partition_lag_records.",
     ),
     Alert(
@@ -99,7 +99,7 @@ ALERTS = (
         'sum(tidelog_servers{state="fenced"}) > 0',
         "5m",
         "warning",
-        "{{ $value }} replica servers are not heard of",
+        "Replica servers that are not heard of: {{ $value }}",
         "'tidelog doctor' names them; start them, or see their logs.",
     ),
     Alert(
@@ -143,7 +143,7 @@ ALERTS = (
         "increase(tidelog_replica_retention_unread_records_total[1h]) > 0",
         "0m",
         "critical",
-        "{{ $labels.instance }} deleted {{ $value }} records that a group had not read",
+        "Records that {{ $labels.instance }} deleted and a group had not read: {{ $value }}",
         "The bound of the wait was passed. 'tidelog doctor' names the group and the offsets, and so does the log"
         " (retention_wait_ended).",
     ),
@@ -160,7 +160,7 @@ ALERTS = (
         "tidelog_replica_damaged_partitions > 0",
         "15m",
         "warning",
-        "{{ $value }} damaged logs on {{ $labels.instance }} are not repaired",
+        "Damaged logs on {{ $labels.instance }} that are not repaired: {{ $value }}",
         "No other replica can lead them: bring one back. See docs/operations.md, Damage.",
     ),
     Alert(
@@ -168,7 +168,7 @@ ALERTS = (
         "tidelog_replica_unreadable_batches > 0",
         "0m",
         "warning",
-        "{{ $labels.instance }} holds {{ $value }} batches that no reader can decode",
+        "Batches on {{ $labels.instance }} that no reader can decode: {{ $value }}",
         "Consumers stop there, unless they skip. 'tidelog doctor' names the batches; docs/operations.md, Batches that"
         " cannot be decoded, says how to go on.",
     ),
@@ -177,7 +177,7 @@ ALERTS = (
         "tidelog_replica_differing_partitions > 0",
         "15m",
         "critical",
-        "{{ $labels.instance }} has {{ $value }} partitions whose copies differ",
+        "Partitions on {{ $labels.instance }} whose copies differ: {{ $value }}",
         "'tidelog doctor' names them. See docs/operations.md, Copies that differ.",
     ),
     Alert(
@@ -277,7 +277,7 @@ ALERTS = (
         "sum(tidelog_slow_servers) > 0",
         "15m",
         "warning",
-        "{{ $value }} replica servers lag in all that they have to do with others",
+        "Replica servers that lag in all that they have to do with others: {{ $value }}",
         "They are chosen last as leaders. tidelog_server_lag_seconds shows which.",
     ),
     Alert(
@@ -319,7 +319,7 @@ ALERTS = (
         "max by (group) (tidelog_group_overtaken_partitions) > 0",
         "1m",
         "critical",
-        "Retention deleted what group {{ $labels.group }} had not processed, in {{ $value }} partitions",
+        "Partitions in which retention deleted what group {{ $labels.group }} had not processed: {{ $value }}",
         "Its readers end with OFFSET_OUT_OF_RANGE. 'tidelog doctor' says how many offsets are gone, and how to go on"
         " with what is left.",
     ),

@@ -600,6 +600,15 @@ test("What several processes say in the same words is said once", () => {
   assert.equal(alertsIn([["g1", 'limit{server="r1"} 100'], ["g2", 'limit{server="r1"} 70']], rules).length, 1);
 });
 
+test("An alert that several processes give is one, with what each says and the help once", () => {
+  const pages = ["r1", "r2", "r3", "r4", "r5"].map((node) => [node, "tidelog_replica_unreadable_batches 1"]);
+  const [one, ...others] = alertsIn(pages);
+  assert.deepEqual(others, []);
+  const says = (node) => `Batches on ${node} that no reader can decode: 1`;
+  assert.equal(one.words, `${says("r1")}; ${says("r2")}; ${says("r3")}; 2 more`);
+  assert.match(one.help, /^Consumers stop there/);
+});
+
 test("Who has no right to see metrics asks for them once", async () => {
   globalThis.document ??= { hidden: false };
   let pauses = 0;

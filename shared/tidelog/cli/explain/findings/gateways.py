@@ -94,7 +94,7 @@ def _gateway_full(look: GatewayLook, evidence: str) -> Finding:
 def _one_has_all(cause: str, look: GatewayLook, who: str, evidence: str) -> Finding:
     """Return the finding for an address or principal that has as many connections as one may have."""
     if cause == "address_full":
-        what = f"address {who} has as many connections to gateway {look.name} as one address may have"
+        what = f"the address {who} has as many connections to gateway {look.name} as one address may have"
         step = (
             "Find the program there that opens connections and does not close them, or raise address_max_connections."
         )

@@ -12,9 +12,13 @@ const LOOK_MS = 10_000;
 const HIDDEN_MS = 60_000;
 const COMPARE = { ">": (value, bound) => value > bound, ">=": (value, bound) => value >= bound, "==": (value, bound) => value === bound };
 
+/** Most sentences of one alert that are shown; the others are counted. */
+const MOST_SENTENCES = 3;
+
 /**
  * The alerts in pages of metrics, `{name, level, words, help}`, the bad ones first. `pages`: by process, its page as text.
- * What several processes or series say in the same words is there once.
+ * What several processes or series say in the same words is there once. An alert whose help is the same for several of
+ * them is there once, too, with a sentence for each in `words`.
  */
 export function alertsIn(pages, rules = ALERT_RULES) {
   const found = new Map();
@@ -25,12 +29,20 @@ export function alertsIn(pages, rules = ALERT_RULES) {
       for (const rule of rules) {
         if (rule.metric !== metric || !COMPARE[rule.compare](value, rule.bound)) continue;
         const fill = (template) => filled(template, { instance: node, ...labelsOf(key) }, value);
-        const words = fill(rule.words);
-        found.set(words, { name: rule.name, level: rule.level, words, help: fill(rule.help) });
+        const help = fill(rule.help);
+        const alert = found.get(rule.name + help) ?? { name: rule.name, level: rule.level, sentences: new Set(), help };
+        alert.sentences.add(fill(rule.words));
+        found.set(rule.name + help, alert);
       }
     }
   }
-  return [...found.values()].sort((a, b) => (a.level === "bad" ? 0 : 1) - (b.level === "bad" ? 0 : 1));
+  const alerts = [...found.values()].map(({ sentences, ...alert }) => ({ ...alert, words: inWords([...sentences]) }));
+  return alerts.sort((a, b) => (a.level === "bad" ? 0 : 1) - (b.level === "bad" ? 0 : 1));
+}
+
+function inWords(sentences) {
+  const more = sentences.length - MOST_SENTENCES;
+  return [...sentences.slice(0, MOST_SENTENCES), ...(more > 0 ? [`${more} more`] : [])].join("; ");
 }
 
 /** A text of Prometheus' alerts with its values: `{{ $labels.NAME }}`, `{{ $value }}`, `{{ $value | humanizeDuration }}`. */
