@@ -59,10 +59,11 @@ class Inquiry:
         self.asked.append(asked)  # type: ignore[arg-type]
         return asked
 
-    async def run(self) -> None:
-        """Send the requests that were added since the last call, and wait for them."""
+    async def run(self, within_s: float = ASK_S) -> None:
+        """Send the requests that were added since the last call, and wait for them, but no longer than
+        ``within_s``."""
         calls, self._calls = self._calls, []
-        with trio.move_on_after(ASK_S):
+        with trio.move_on_after(within_s):
             async with trio.open_nursery() as nursery:
                 for asked, call in calls:
                     nursery.start_soon(self._ask, asked, call)

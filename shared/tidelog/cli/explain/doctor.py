@@ -53,7 +53,9 @@ from tidelog.wire.messages import (
 
 FEW_FILES = 4096
 """Number of files below which the limit of open files is reported."""
-_TOO_LATE = f"no answer within {ASK_S:g} s"
+PATIENT_S = 15.0
+"""Longest time in seconds that the answers about consumer groups may take if every partition has a leader and every
+process has answered: then only a busy machine keeps them waiting. Otherwise it is ``ASK_S``."""
 KNOWN_S = 7 * 86_400
 """Seconds for which possibly lost records are reported."""
 LONG_MS = 10_000
@@ -238,7 +240,11 @@ async def _whole_snapshot(log: Log, name: str, view: ClusterSnapshot, found: lis
     reports = await _ask_servers(log, name, view)
     features = await _features(log) if view.quorum is not None else None
     live = any(not server.fenced for server in view.metadata.servers)
-    groups, overdue = await _groups(log, view.metadata.topics, found, reports.cluster_time()) if live else ((), ())
+    topics = view.metadata.topics
+    patience_s = (
+        ASK_S if reports.silent or any(not p.leader for topic in topics for p in topic.partitions) else PATIENT_S
+    )
+    groups, overdue = await _groups(log, topics, found, reports.cluster_time(), patience_s) if live else ((), ())
     histories = await _recent(log, view.metadata) if view.quorum is not None else {}
     waits = await _waits(log, reports, found) if live else ()
     awaited = await _awaited(log, view.metadata) if live else ()
@@ -388,17 +394,17 @@ async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Report
 
 
 async def _groups(
-    log: Log, topics: tuple[TopicInfo, ...], found: list[Finding], now: float
+    log: Log, topics: tuple[TopicInfo, ...], found: list[Finding], now: float, within_s: float
 ) -> tuple[tuple[GroupLook, ...], tuple[OverdueQuery, ...]]:
     """Ask for the list of consumer groups, and look at no more than ``MOST_GROUPS`` of them, side by side: a
-    partition without a leader keeps the answer about its groups waiting. List and groups take at most ``ASK_S``
-    each. Returns what the groups do, and the streaming queries that are overdue at ``now``, the time of the cluster's
-    clocks. Groups without an answer are left out, and named in a note that is added to ``found``."""
+    partition without a leader keeps the answer about its groups waiting. List and groups take at most
+    ``within_s`` each. Returns what the groups do, and the streaming queries that are overdue at ``now``, the time of
+    the cluster's clocks. Groups without an answer are left out, and named in a note that is added to ``found``."""
     try:
-        with trio.fail_after(ASK_S):
+        with trio.fail_after(within_s):
             groups = [group.group for group in (await log.groups.list())[:MOST_GROUPS]]
     except (TidelogError, trio.TooSlowError) as error:
-        code, words = (error.code, str(error)) if isinstance(error, TidelogError) else ("", _TOO_LATE)
+        code, words = (error.code, str(error)) if isinstance(error, TidelogError) else ("", _too_late(within_s))
         what = f"how far consumer groups are is not known: {words}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(code, "Try again."), "groups-unknown"))
         return (), ()
@@ -412,19 +418,24 @@ async def _groups(
 
     inquiry = Inquiry()
     asked = {group: inquiry.ask(group, partial(ask, group)) for group in groups}
-    await inquiry.run()
+    await inquiry.run(within_s)
     known = [one.value for one in asked.values() if one.value is not None]
     errors = {group: one.error for group, one in asked.items() if one.value is None}
     silent = {group: error for group, error in errors.items() if error is None or error.code != "UNKNOWN_GROUP"}
     if silent:
-        found.append(_silent_groups(silent))
+        found.append(_silent_groups(silent, within_s))
     overdue = sorted((query for _, late in known for query in late), key=lambda query: (query.group, query.topic))
     return tuple(look for look, _ in known), tuple(overdue)
 
 
-def _silent_groups(groups: Mapping[str, TidelogError | None]) -> Finding:
-    """Return the note that it is not known how far these groups are; each has its error, None: it took too long."""
-    errors = sorted({str(error) if error else _TOO_LATE for error in groups.values()})
+def _too_late(within_s: float) -> str:
+    return f"no answer within {within_s:g} s"
+
+
+def _silent_groups(groups: Mapping[str, TidelogError | None], within_s: float) -> Finding:
+    """Return the note that it is not known how far these groups are; each has its error, None: it took longer than
+    ``within_s``."""
+    errors = sorted({str(error) if error else _too_late(within_s) for error in groups.values()})
     named = ", ".join(list(groups)[:MOST_NAMED]) + (" …" if len(groups) > MOST_NAMED else "")
     what = f"how far {len(groups)} consumer group{'s are' if len(groups) > 1 else ' is'} is not known: {named}"
     step = "A partition without a leader may be the cause; 'tidelog groups describe GROUP' waits longer."

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from tidelog.cli.explain import doctor
+from tidelog.cli.explain.doctor import PATIENT_S
 from tidelog.cli.explain.findings.finding import NOTE
 from tidelog.errors import TidelogError
 from tidelog.explain.inquiry import ASK_S
@@ -50,7 +51,7 @@ class _Log:
 async def test_groups_without_an_answer_hold_up_nobody_and_are_named(autojump_clock: trio.abc.Clock) -> None:
     log: Any = _Log("g1", "g6")
     found: list[Any] = []
-    looks, overdue = await doctor._groups(log, (ORDERS,), found, 0.0)
+    looks, overdue = await doctor._groups(log, (ORDERS,), found, 0.0, ASK_S)
     assert [look.group for look in looks] == ["g0", "g2", "g3", "g4", "g5", "g7"] and overdue == ()
     assert {(len(look.members), look.lag) for look in looks} == {(1, 40)}
     assert log.described == 1
@@ -63,12 +64,12 @@ async def test_groups_without_an_answer_hold_up_nobody_and_are_named(autojump_cl
 async def test_all_groups_together_take_no_longer_than_the_bound(autojump_clock: trio.abc.Clock) -> None:
     log: Any = _Log(*(f"g{n}" for n in range(8)))
     began = trio.current_time()
-    assert await doctor._groups(log, (ORDERS,), [], 0.0) == ((), ())
-    assert trio.current_time() - began == pytest.approx(ASK_S)
+    assert await doctor._groups(log, (ORDERS,), [], 0.0, PATIENT_S) == ((), ())
+    assert trio.current_time() - began == pytest.approx(PATIENT_S)
 
 
 async def test_a_list_that_does_not_come_is_a_note(autojump_clock: trio.abc.Clock) -> None:
     log: Any = _Log("list")
     found: list[Any] = []
-    assert await doctor._groups(log, (ORDERS,), found, 0.0) == ((), ())
+    assert await doctor._groups(log, (ORDERS,), found, 0.0, ASK_S) == ((), ())
     assert [note.cause for note in found] == ["groups-unknown"] and "no answer within 5 s" in found[0].what
