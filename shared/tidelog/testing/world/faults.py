@@ -23,6 +23,10 @@ PROGRAM_KINDS = (
 )
 CHURN_KINDS = ("kill_program", "stop_program", "restart_loop", "start_late")
 """Kinds by which processes come and go, so that groups rebalance."""
+WEIGHTS = {"kill_program": 2, "pause_program": 3, "refuse_sends": 2}
+"""How many times as often as another kind these strike: deaths, zombies and refusals show most bugs of programs."""
+OUTAGES = ("pause_program", "isolate_program")
+"""Kinds that show little at the end of the work: another process has to work on meanwhile."""
 CLUSTER_KINDS = (
     *("kill", "power", "move_leader", "cut", "block", "mute", "slow"),
     *("disk_error", "slow_disk", "kill_gateway", "kill_controller", "clock"),
@@ -121,7 +125,7 @@ def draw(rng: random.Random, programs: Sequence[str], kinds: Sequence[str], calm
     faults = []
     for _ in range(rng.choice((2, 3, 4, 6, 9, 12))):
         pool = mine if mine and (not others or rng.random() < 0.7) else others
-        kind = rng.choice(pool)
+        kind = _draw_kind(rng, pool)
         share = 0.7 if kind in PROGRAM_KINDS else 0.4
         faults.append(_draw_one(rng, kind, programs, calm, span, share))
     return _in_order(faults)
@@ -132,8 +136,12 @@ def _draw_focused(rng: random.Random, kinds: Sequence[str], programs: Sequence[s
     victims = programs if rng.random() < 0.5 else [rng.choice(programs)]
     span = _span(rng, calm)
     count = rng.choice((3, 4, 6, 9))
-    faults = [_draw_one(rng, rng.choice(kinds), victims, calm, span, 0.85) for _ in range(count)]
+    faults = [_draw_one(rng, _draw_kind(rng, kinds), victims, calm, span, 0.85) for _ in range(count)]
     return _in_order(faults)
+
+
+def _draw_kind(rng: random.Random, kinds: Sequence[str]) -> str:
+    return rng.choices(kinds, [WEIGHTS.get(kind, 1) for kind in kinds])[0]
 
 
 def _in_order(faults: Sequence[WorldFault]) -> list[WorldFault]:
@@ -148,14 +156,15 @@ def _span(rng: random.Random, calm: Calm) -> float:
     return max(0.5, min(60.0, calm.seconds * rng.choice((0.5, 1.0, 1.5))))
 
 
-def _draw_moment(rng: random.Random, program: str, moments: Mapping[str, int]) -> dict[str, Any]:
-    """Return a random moment of a program, and how long after it a fault strikes: at once, or after a time between
-    0.5 ms and 3 s, each power of ten as often as another. Groups rebalance more often than without faults."""
+def _draw_moment(rng: random.Random, program: str, moments: Mapping[str, int], share: float) -> dict[str, Any]:
+    """Return a random moment of a program, among the first ``share`` of its kind, and how long after it a fault
+    strikes: at once, or after a time between 0.5 ms and 3 s, each power of ten as often as another. Groups rebalance
+    more often than without faults."""
     if "joined" in moments:
         moments = {**moments, REBALANCED: moments.get(REBALANCED, 0) + 3}
     kinds = sorted(moments)
     moment = rng.choices(kinds, [3 if kind in TURNS else 1 for kind in kinds])[0]
-    number = rng.randint(1, max(1, moments[moment]))
+    number = rng.randint(1, max(1, round(moments[moment] * share)))
     delay_s = 0.0 if rng.random() < 0.4 else round(10 ** rng.uniform(-3.3, 0.5), 4)
     return {"moment": moment, "number": number, "program": program, "delay_s": delay_s}
 
@@ -164,13 +173,14 @@ def _draw_one(
     rng: random.Random, kind: str, programs: Sequence[str], calm: Calm, span: float, share: float
 ) -> WorldFault:
     """Return a random fault of a kind. ``share``: how many of the faults strike at moments."""
-    when: dict[str, Any] = {"at": round(rng.uniform(0.0, span), 3)}
+    early = 0.5 if kind in OUTAGES else 1.0
+    when: dict[str, Any] = {"at": round(rng.uniform(0.0, span * early), 3)}
     witness = rng.choice(programs)
     if kind == "start_late":
         return WorldFault(kind, witness, seconds=when["at"])
     moments = calm.moments.get(witness)
     if moments and rng.random() < share:
-        when = _draw_moment(rng, witness, moments)
+        when = _draw_moment(rng, witness, moments, early)
     nodes = (*SERVERS, GATEWAY)
     target, others = rng.choice(nodes), rng.choice(nodes)
     back_s = rng.choice((0.05, 0.3, 1.0, 3.0, 8.0))
