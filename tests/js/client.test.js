@@ -70,7 +70,7 @@ clientTest("a request whose time ends says why it was refused before", async (lo
   await cluster.heard("list_offset");
   cluster.deaf.add("list_offset"); // the next try is not answered
   await assert.rejects(asked, { code: "OFFSET_NOT_AVAILABLE" });
-}, { requestTimeoutS: 0.3 });
+}, { requestTimeoutS: 1 });
 
 clientTest("a producer presents its ticket on every connection, and asks for a new id when it is too old", async (log, cluster) => {
   const producer = await log.producer("t");
@@ -330,7 +330,7 @@ clientTest("without a gateway for too long a consumer says so", async (log, clus
   URLS.forEach((url) => cluster.dead.add(url));
   cluster.cut();
   await assert.rejects(waiting, { code: "UNREACHABLE", message: /ws:\/\/g1, ws:\/\/g2/ });
-}, { requestTimeoutS: 0.2 });
+}, { requestTimeoutS: 1 });
 
 clientTest("a paused partition hands out nothing, and goes on behind what was handed out", async (log, cluster) => {
   cluster.fill("t", ["a", "b", "c"]);
@@ -417,7 +417,7 @@ test("a client goes on at a gateway that the cluster has named", async () => {
 });
 
 test("a client that is not to find gateways stays with those that it was given", async () => {
-  const { cluster, log } = await lostTheGivenGateway({ discover: false, requestTimeoutS: 0.2 });
+  const { cluster, log } = await lostTheGivenGateway({ discover: false, requestTimeoutS: 1 });
   await assert.rejects(log.topics(), { code: "UNREACHABLE" });
   assert.deepEqual(cluster.connected, ["ws://g1"]);
   cluster.dead.clear();
@@ -427,7 +427,7 @@ test("a client that is not to find gateways stays with those that it was given",
 test("a page that came over https goes to no gateway without TLS", async () => {
   globalThis.location = { protocol: "https:" };
   try {
-    const { cluster, log } = await lostTheGivenGateway({ requestTimeoutS: 0.2 });
+    const { cluster, log } = await lostTheGivenGateway({ requestTimeoutS: 1 });
     await assert.rejects(log.topics(), { code: "UNREACHABLE" });
     assert.deepEqual(cluster.connected, ["ws://g1"]);
     cluster.dead.clear();
