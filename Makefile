@@ -55,11 +55,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/tidelog demo
 
-# One worker more than there are cores, since tests of whole clusters wait much; up to the number at which these tests,
-# which two workers run, take the longest.
-WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
+# On all cores, up to the number at which the tests of whole clusters, which two workers run, take the longest.
 test: $(STAMP) spin strace chromium kafka helm node20 streams-suite
-	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 dist: build/packaging/installed
 	rm -rf dist
