@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")  # no property fails because the machine is busy
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background would have its commands ignore it
+# commands of a run in the background would ignore these two
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 pytest_plugins = ["pytester"]
 
