@@ -35,7 +35,7 @@ class SparkProgram:
         self._checkpoint = checkpoint
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
-        """Whether the driver was killed or told to end."""
+        """True if the driver was killed or asked to end."""
         self._python = _quick_python(folder)
 
     async def run(self, command: list[str]) -> int:

@@ -245,7 +245,7 @@ def test_each_bound_on_connections_is_a_cause_of_its_own() -> None:
         stage.let_in(remote="10.0.0.8:1")
         others = stage.come(remote="10.0.0.7:1")
         assert isinstance(own, TidelogError) and isinstance(others, TidelogError)
-        assert (own.detail["cause"], others.detail["cause"]) == ("address_full", "gateway_full"), "the client is told"
+        assert (own.detail["cause"], others.detail["cause"]) == ("address_full", "gateway_full")
         rows = stage.figures.refused.recent(wall_ms())
         assert [(row.cause, row.address) for row in rows] == [
             ("address_full", "10.0.0.9"),

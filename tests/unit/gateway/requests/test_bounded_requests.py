@@ -196,7 +196,7 @@ def heard(answer: Any, kind: type[Kind]) -> Kind:
     return message
 
 
-def told(answer: Any) -> MetadataAnswer:
+def decoded(answer: Any) -> MetadataAnswer:
     """Decode an answer to ``metadata`` as a client does."""
     return heard(answer, MetadataAnswer)
 
@@ -205,7 +205,7 @@ async def test_a_name_that_is_given_8_000_times_is_looked_up_once() -> None:
     async with gateway(3) as (shell, requests):
         requests.on_message(link(), 1, Metadata(("topic-1",) * 8000, offsets=True), view())
         assert await shell.tell_all() == 2 * PARTITIONS, "earliest and latest"
-        (topic,) = told(shell.answers[0]).topics
+        (topic,) = decoded(shell.answers[0]).topics
         assert [(p.log_start, p.high_watermark) for p in topic.partitions] == [(7, 7)] * PARTITIONS
 
 
@@ -215,7 +215,7 @@ async def test_offsets_that_many_clients_ask_for_are_looked_up_once() -> None:
             requests.on_message(link(), id, Metadata(all_topics=True, offsets=True), view())
         assert await shell.tell_all() == 3 * 2 * PARTITIONS
         assert len(shell.answers) == 200
-        assert all(len(told(answer).topics) == 3 for answer in shell.answers)
+        assert all(len(decoded(answer).topics) == 3 for answer in shell.answers)
 
 
 async def test_principals_share_the_look_ups_of_what_both_may_see() -> None:
@@ -223,7 +223,7 @@ async def test_principals_share_the_look_ups_of_what_both_may_see() -> None:
         requests.on_message(link(1), 1, Metadata(all_topics=True, offsets=True), view("alice"))
         requests.on_message(link(2), 1, Metadata(all_topics=True, offsets=True), view("bob"))
         assert await shell.tell_all() == 3 * 2 * PARTITIONS
-        assert [len(told(answer).topics) for answer in shell.answers] == [3, 3]
+        assert [len(decoded(answer).topics) for answer in shell.answers] == [3, 3]
 
 
 async def test_a_later_request_is_answered_by_a_look_up_that_began_later() -> None:
@@ -238,7 +238,7 @@ async def test_a_later_request_is_answered_by_a_look_up_that_began_later() -> No
         assert len(shell.lookups) == 2 * PARTITIONS, "one look-up of a partition at a time"
         shell.tell(7)
         assert await shell.tell_all(9) == 2 * PARTITIONS, "all who came meanwhile share the next"
-        marks = [told(answer).topics[0].partitions[0].high_watermark for answer in shell.answers]
+        marks = [decoded(answer).topics[0].partitions[0].high_watermark for answer in shell.answers]
         assert marks == [7, 9, 9, 9]
 
 
@@ -248,7 +248,7 @@ async def test_each_principal_gets_only_the_topics_that_it_may_see() -> None:
         for id, (name, sees) in enumerate({"alice": "topic-1", "bob": "topic-2", "carol": "topic-"}.items()):
             requests.on_message(link(id), 1, asked, view(name, lambda topic, sees=sees: topic.startswith(sees)))
         await trio.testing.wait_all_tasks_blocked()
-        names = [[topic.name for topic in told(answer).topics] for answer in shell.answers]
+        names = [[topic.name for topic in decoded(answer).topics] for answer in shell.answers]
         assert sorted(names) == sorted([["topic-1"], ["topic-2"], [f"topic-{n}" for n in range(4)]])
 
 
@@ -258,7 +258,7 @@ async def test_a_principal_whose_rights_change_is_answered_by_the_new_ones() -> 
         for rights in ({"topic-0", "topic-1"}, {"topic-1"}, set()):
             requests.on_message(link(), 1, asked, view("alice", rights.__contains__))
             await trio.testing.wait_all_tasks_blocked()
-        assert [len(told(answer).topics) for answer in shell.answers] == [2, 1, 0]
+        assert [len(decoded(answer).topics) for answer in shell.answers] == [2, 1, 0]
 
 
 async def test_answers_follow_the_metadata() -> None:
@@ -267,7 +267,7 @@ async def test_answers_follow_the_metadata() -> None:
             shell.have(*(shell.topic(number, "r2" if topics == 3 else "r1") for number in range(topics)))
             requests.on_message(link(), 1, Metadata(all_topics=True), view())
             await trio.testing.wait_all_tasks_blocked()
-        found = [told(answer) for answer in shell.answers]
+        found = [decoded(answer) for answer in shell.answers]
         assert [len(answer.topics) for answer in found] == [2, 1, 3]
         assert [answer.index for answer in found] == [2, 3, 4]
         assert {p.leader for topic in found[2].topics for p in topic.partitions} == {"r2"}
@@ -287,10 +287,10 @@ async def test_look_ups_are_bounded_and_everybody_has_a_share() -> None:
             assert len(shell.lookups) <= 512
             shell.tell()
             rounds += 1
-        (topic,) = told(shell.answers[0]).topics
+        (topic,) = decoded(shell.answers[0]).topics
         assert (topic.name, rounds <= 3) == ("topic-999", True), rounds
         assert await shell.tell_all()
-        assert len(told(shell.answers[1]).topics) == 1000
+        assert len(decoded(shell.answers[1]).topics) == 1000
 
 
 async def test_a_request_does_not_go_on_when_its_link_has_closed() -> None:
@@ -330,7 +330,7 @@ async def test_offsets_of_a_silent_server_are_unknown_and_it_is_not_awaited_agai
         for _, done in begun:
             done(refuse("REQUEST_TIMED_OUT", "silent"))
         assert await shell.tell_all() == 0
-        partitions = [p for topic in told(shell.answers[0]).topics for p in topic.partitions]
+        partitions = [p for topic in decoded(shell.answers[0]).topics for p in topic.partitions]
         assert {p.high_watermark for p in partitions} == {-1} and len(partitions) == 1000 * PARTITIONS
 
 
@@ -347,7 +347,9 @@ async def test_a_look_up_that_is_refused_leaves_the_other_partitions_of_its_serv
         for done in refused:
             done(refuse("OFFLINE", "its file cannot be read"))
         await shell.tell_all()
-        found = {(t.name, p.partition): p.high_watermark for t in told(shell.answers[0]).topics for p in t.partitions}
+        found = {
+            (t.name, p.partition): p.high_watermark for t in decoded(shell.answers[0]).topics for p in t.partitions
+        }
         unknown = [place for place, mark in found.items() if mark == -1]
         assert unknown == [("topic-0", 0)] and len(found) == 1000 * PARTITIONS
 
@@ -360,7 +362,7 @@ async def test_partitions_without_a_leader_are_waited_for_once(autojump_clock: t
         shell.quick = True
         await shell.answered.wait()
         assert trio.current_time() - began < 5, "not two seconds for each page"
-        found = {t.name: t.partitions[0].high_watermark for t in told(shell.answers[0]).topics}
+        found = {t.name: t.partitions[0].high_watermark for t in decoded(shell.answers[0]).topics}
         assert set(found.values()) == {7, -1} and len(found) == 600
 
 
@@ -374,7 +376,7 @@ async def test_offsets_without_a_proof_take_one_request_to_each_leader() -> None
         assert await shell.tell_all() == 0, "no partition is looked up by itself"
         assert sorted(node for node, _ in shell.described) == ["r0", "r1", "r2"]
         assert sum(len(asked.shares) for _, asked in shell.described) == 8, "nobody asks for a hidden topic"
-        infos = [p for topic in told(shell.answers[0]).topics for p in topic.partitions]
+        infos = [p for topic in decoded(shell.answers[0]).topics for p in topic.partitions]
         assert len(infos) == 8 * PARTITIONS
         assert {(p.log_start, p.high_watermark, p.stable and p.stable.offset, p.bytes) for p in infos} == {
             (2, 6, 5, 80)
@@ -393,7 +395,7 @@ async def test_a_server_of_an_earlier_release_is_asked_for_each_partition() -> N
         shell.describe = lambda asked: refuse("UNSUPPORTED", "no such operation")
         requests.on_message(link(), 1, UNPROVED, view())
         assert await shell.tell_all() == 2 * 2 * PARTITIONS
-        marks = {p.high_watermark for topic in told(shell.answers[0]).topics for p in topic.partitions}
+        marks = {p.high_watermark for topic in decoded(shell.answers[0]).topics for p in topic.partitions}
         assert marks == {7}
 
 
@@ -402,11 +404,11 @@ async def test_a_silent_server_is_asked_once_and_what_a_leader_leaves_out_is_loo
         shell.describe = lambda asked: TimedOut("no answer in time")
         requests.on_message(link(), 1, UNPROVED, view())
         assert await shell.tell_all() == 0
-        assert {p.high_watermark for p in told(shell.answers[0]).topics[0].partitions} == {-1}
+        assert {p.high_watermark for p in decoded(shell.answers[0]).topics[0].partitions} == {-1}
         shell.describe = lambda asked: DescribeLogsAnswer(described(asked).logs[1:])
         requests.on_message(link(), 2, UNPROVED, view())
         assert await shell.tell_all() == 2, "earliest and latest of one partition"
-        marks = [p.high_watermark for topic in told(shell.answers[1]).topics for p in topic.partitions]
+        marks = [p.high_watermark for topic in decoded(shell.answers[1]).topics for p in topic.partitions]
         assert marks == [7] + [6] * 7
 
 
@@ -417,7 +419,7 @@ async def test_without_a_proof_no_leader_is_waited_for(autojump_clock: trio.test
         requests.on_message(link(), 1, UNPROVED, view())
         await shell.answered.wait()
         assert trio.current_time() == began
-        marks = [p.high_watermark for topic in told(shell.answers[0]).topics for p in topic.partitions]
+        marks = [p.high_watermark for topic in decoded(shell.answers[0]).topics for p in topic.partitions]
         assert marks == [6] * 4 + [-1] * 4
 
 
@@ -434,8 +436,8 @@ async def test_topics_are_found_by_id_and_each_is_told_once() -> None:
             requests.on_message(link(), id, one, viewer)
             await trio.testing.wait_all_tasks_blocked()
         by_id, hidden, wrong = shell.answers
-        assert [topic.name for topic in told(by_id).topics] == ["topic-1", "topic-2"]
-        assert told(hidden).topics == ()
+        assert [topic.name for topic in decoded(by_id).topics] == ["topic-1", "topic-2"]
+        assert decoded(hidden).topics == ()
         assert isinstance(wrong, TidelogError) and wrong.code == "MALFORMED"
 
 
