@@ -71,6 +71,19 @@ class Consumer(RecordStream):
         reader.perform(reader.core.on_taken(fetched.partition))
         return fetched
 
+    async def next_batches(self) -> list[Fetched]:
+        """Return all batches that have arrived, not decoded, after waiting for at least one; an empty list when every
+        partition has reached its end. Raises what ``next_batch`` raises, after the batches before the failure were
+        returned."""
+        fetched = await self.next_batch()
+        if fetched is None:
+            return []
+        reader = await self._open()
+        batches = [fetched, *reader.core.take_batches()]
+        for partition in {batch.partition for batch in batches[1:]}:
+            reader.perform(reader.core.on_taken(partition))
+        return batches
+
     @property
     def positions(self) -> dict[int, Position]:
         """Per partition the position after the last record that was returned, with that record's leader epoch; empty

@@ -101,6 +101,13 @@ class RecordStream(ABC):
         """Return the next batch, not decoded, after waiting for it; control batches too. Returns None if the
         requested end is reached."""
 
+    async def next_batches(self) -> list[Fetched]:
+        """Return the next batches, not decoded, after waiting for at least one; an empty list if the requested end is
+        reached. These are all batches that have arrived if a ``Consumer`` reads, otherwise one. Raises what
+        ``next_batch`` raises, after the batches before the failure were returned."""
+        fetched = await self.next_batch()
+        return [] if fetched is None else [fetched]
+
     def _begin_batch(self) -> None:
         """Forget the present batch, including its records that were not returned, because the application asks for
         the next batch."""

@@ -55,15 +55,22 @@ class Records(Generic[S]):
         the iteration has returned only a part of the present batch, the rest of that batch is dropped. Raises
         ``TimedOut`` if no batch comes within ``timeout_s`` seconds."""
         self._records, self._last = iter(()), None
+        return self._portal.run(lambda: self._within(timeout_s, self._inner.next_batch))
 
-        async def next_batch() -> Fetched | None:
-            try:
-                with trio.fail_after(timeout_s):
-                    return await self._inner.next_batch()
-            except trio.TooSlowError:
-                raise TimedOut(f"{self.topic}: no records within {timeout_s:g} s") from None
+    def next_batches(self, timeout_s: float = math.inf) -> list[Fetched]:
+        """Return the next batches, not decoded, after waiting for at least one; an empty list at the end. These are
+        all batches that have arrived if a ``Consumer`` reads, otherwise one. The rest is as with ``next_batch``, but
+        faster for small batches, since the thread changes once for all of them."""
+        self._records, self._last = iter(()), None
+        return self._portal.run(lambda: self._within(timeout_s, self._inner.next_batches))
 
-        return self._portal.run(next_batch)
+    async def _within(self, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``call`` returns. Raises ``TimedOut`` if that takes longer than ``timeout_s`` seconds."""
+        try:
+            with trio.fail_after(timeout_s):
+                return await call()
+        except trio.TooSlowError:
+            raise TimedOut(f"{self.topic}: no records within {timeout_s:g} s") from None
 
     @property
     def topic_id(self) -> str:

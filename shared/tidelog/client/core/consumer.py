@@ -330,6 +330,16 @@ class ConsumerCore:
         cursor.taken = Position(item.header.leader_epoch, item.end)
         return item
 
+    def take_batches(self) -> list[Fetched]:
+        """Remove and return the batches at the front of the queue, as ``take_batch`` does one after the other; an
+        empty list if there are none. The error that ended a partition stays in the queue, with all behind it."""
+        batches = []
+        while self._queue and isinstance(self._queue[0][1], Fetched):
+            fetched = self.take_batch()
+            assert fetched is not None
+            batches.append(fetched)
+        return batches
+
     def on_taken(self, partition: int) -> list[Effect]:
         """Return the effects that give credit back to the gateway for batches that ``take_batch`` returned. Returns
         an empty list until that credit is a quarter of the partition's credit."""

@@ -122,8 +122,8 @@ class _RangeRead:
         ) as consumer:
             if consumer.topic_id != wanted.topic_id:
                 raise topic_changed(wanted.topic)
-            while (batch := consumer.next_batch(READ_TIMEOUT_S)) is not None:
-                yield batch
+            while batches := consumer.next_batches(READ_TIMEOUT_S):
+                yield from batches
 
     def _check_epoch(self, batch: Fetched) -> None:
         """Raise or log a data loss (``_handle_loss``) if the batch has a later leader epoch than the range's end,

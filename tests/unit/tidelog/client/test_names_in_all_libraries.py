@@ -65,7 +65,11 @@ JS_HAS = {
 }
 JS_LACKS = {
     **{("Log", name): "JavaScript reads what is committed, and begins no transactions" for name in TRANSACTIONS},
-    **{(kind, "next_batch"): "batches as they are stored are for Spark and the like" for kind in READERS},
+    **{
+        (kind, name): "batches as they are stored are for Spark and the like"
+        for kind in READERS
+        for name in ("next_batch", "next_batches")
+    },
     ("GroupConsumer", "topic_id"): "assignment and positions tell",
     **{("Log", name): "for the command" for name in ("features", "raise_level")},
     ("Log", "compare_replicas"): "for the command: pages ask digest",

@@ -12,7 +12,7 @@ import pytest
 import tidelog.sync
 from support.gateway_thread import served
 from tidelog.batch.format import NewRecord, encode_batch
-from tidelog.errors import Closed, TidelogError, Unreachable, refuse
+from tidelog.errors import Closed, TidelogError, TimedOut, Unreachable, refuse
 from tidelog.sync import faces
 from tidelog.sync.face import CLOSING
 from tidelog.types import Position
@@ -121,6 +121,28 @@ def test_positions_and_batches() -> None:
             assert fetched is not None
             assert (fetched.first, fetched.end) == (3, 5)
             assert consumer.next_batch() is None
+
+
+def test_batches_are_taken_together_up_to_the_end() -> None:
+    with served() as (cluster, url), tidelog.sync.connect(url) as log:
+        for text in ("abc", "def", "gh"):
+            cluster.log("orders").append(encode_batch([NewRecord(letter.encode()) for letter in text]), 4)
+        with log.consume("orders", start=0, end="latest") as consumer:
+            found: list[tuple[int, int]] = []
+            assert next(consumer).value == b"a"  # the rest of its batch is dropped
+            while batches := consumer.next_batches(60.0):
+                found += [(batch.first, batch.end) for batch in batches]
+        assert found == [(3, 6), (6, 8)]
+        with log.consume("orders", start="latest") as consumer, pytest.raises(TimedOut):
+            consumer.next_batches(0.01)
+
+
+def test_a_backward_consumer_takes_one_batch_at_a_time() -> None:
+    with served() as (cluster, url), tidelog.sync.connect(url) as log:
+        for text in ("abc", "def"):
+            cluster.log("orders").append(encode_batch([NewRecord(letter.encode()) for letter in text]), 4)
+        with log.consume("orders", start="latest", reverse=True) as consumer:
+            assert [[batch.first for batch in consumer.next_batches()] for _ in range(3)] == [[3], [0], []]
 
 
 @pytest.mark.parametrize("whole", ["next_records", "next_batch"])

@@ -183,6 +183,22 @@ def test_a_lasting_error_is_raised_with_its_place_after_the_records_before_it() 
     assert caught.value.detail == {"log_start": 9, "topic": "orders", "partition": 0, "offset": 2}
 
 
+def test_batches_are_taken_together_up_to_an_error() -> None:
+    bench = Bench({0: Position(-1, 0), 1: Position(-1, 0)})
+    bench.up()
+    bench.deliver(1, batch(0, 2), batch(2, 1))
+    bench.deliver(2, batch(0, 1))
+    bench.fail(1, refuse("OFFSET_OUT_OF_RANGE", "gone", log_start=9))
+    bench.deliver(2, batch(1, 1))
+    taken = [(each.partition, each.first, each.end) for each in bench.core.take_batches()]
+    assert taken == [(0, 0, 2), (0, 2, 3), (1, 0, 1)]
+    assert bench.core.take_batches() == []
+    with pytest.raises(TidelogError, match="gone"):
+        bench.core.take_batch()
+    assert [each.first for each in bench.core.take_batches()] == [1]
+    assert bench.core.positions == {0: Position(1, 3), 1: Position(1, 2)}
+
+
 def test_a_refused_subscription_is_raised_too() -> None:
     bench = Bench()
     bench.up()
