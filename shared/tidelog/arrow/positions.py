@@ -68,7 +68,8 @@ def find_strings(data: bytes, begins: Integers, limits: Integers, counts: Intege
         if sample is None:
             return None
         has_short = bool(((sample.ends - sample.starts < ONE_BYTE - SHORT) & ~sample.nulls).any())
-        found = _search(np.frombuffer(data, np.uint8), begins, limits, counts, has_short)
+        at = np.concatenate(list(_candidates(data, has_short)))
+        found = _search(np.frombuffer(data, np.uint8), at, begins, limits, counts)
         if found is not None:
             return found
     return _follow(data, begins, limits, counts)
@@ -107,10 +108,9 @@ def _follow(data: bytes, begins: Integers, limits: Integers, counts: Integers) -
     return Strings(begin + _HEAD_BYTES[heads], ends, heads == NULL)
 
 
-def _search(array: Bytes, begins: Integers, limits: Integers, counts: Integers, has_short: bool) -> Strings | None:
-    """Find the items among candidates, as ``find_strings`` does. ``has_short``: byte strings of less than 24 bytes
-    are candidates, too. Return None if there are too many candidates, or ``ROUNDS`` rounds do not suffice."""
-    at = np.concatenate(list(_candidates(array, has_short)))
+def _search(array: Bytes, at: Integers, begins: Integers, limits: Integers, counts: Integers) -> Strings | None:
+    """Find the items among the candidates at the positions ``at``, as ``find_strings`` does. Return None if there are
+    too many candidates, or ``ROUNDS`` rounds do not suffice."""
     if len(at) > CROWD * int(counts.sum()):
         return None
     heads = array[at]
@@ -133,13 +133,16 @@ def _search(array: Bytes, begins: Integers, limits: Integers, counts: Integers, 
     return None
 
 
-def _candidates(array: Bytes, has_short: bool) -> Iterator[Integers]:
+def _candidates(data: bytes, has_short: bool) -> Iterator[Integers]:
     """Yield the positions of the bytes that could be heads, in order, part by part: what is computed for a part stays
-    in the processor's cache."""
+    in the processor's cache. Byte strings of less than 24 bytes are candidates only if ``has_short``."""
+    array = np.frombuffer(data, np.uint8)
+    has_nulls = NULL in data  # far faster than comparing; no text in UTF-8 has this byte
     for begin in range(0, len(array) - len(PADDING), PART_BYTES):
         part = array[begin : min(begin + PART_BYTES, len(array) - len(PADDING))]
         is_head = part - np.uint8(SHORT) < FOUR_BYTES - SHORT if has_short else part & 0xFE == ONE_BYTE
-        is_head |= part == NULL
+        if has_nulls:
+            is_head |= part == NULL
         yield np.flatnonzero(is_head) + begin
 
 

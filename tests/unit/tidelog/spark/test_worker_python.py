@@ -43,6 +43,14 @@ def test_it_is_this_python_with_the_installed_pyspark_and_the_users_path(cache: 
     assert [each.name for each in (cache / "tidelog").iterdir()] == [Path(script).name]
 
 
+@pytest.mark.parametrize(("given", "then"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")], ids=["none", "three"])
+def test_numpy_has_one_thread_unless_the_user_says_so(cache: Path, given: dict[str, str], then: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | given
+    environ["PYTHONPATH"] = sparks_path()
+    script = [worker_python("local"), "-c", "import os; print(os.environ['OMP_NUM_THREADS'])"]
+    assert subprocess.run(script, env=environ, capture_output=True, text=True, check=True).stdout == f"{then}\n"
+
+
 def test_a_script_that_was_changed_is_written_again(cache: Path) -> None:
     script = Path(worker_python("local"))
     whole = script.read_text()
