@@ -1,6 +1,6 @@
 """What Spark gets out of the log and into it, beside the same rows from Parquet files and one row at a time.
 
-    .venv/bin/python deploy/bench/spark.py [--rows 1000000] [--bytes 100] [--rounds 3] [--json FILE]
+    .venv/bin/python deploy/bench/spark.py [--rows 1000000] [--bytes 100] [--rounds 3] [--threads 2]
     .venv/bin/python deploy/bench/spark.py --rows 50000 --rounds 1           does it work? in a minute
     .venv/bin/python deploy/bench/spark.py --beside-kafka [--rounds 5]       beside Spark's connector for Kafka, with
                                                                              other cases: spark_connectors.py
@@ -12,7 +12,7 @@
     to parquet files          the same rows written to Parquet files
 
 A cluster of real processes (one controller, three replica servers, one gateway; factor 3, flush ``os``) and
-a local Spark with two threads share this machine. Cases are run one after the other, in rounds; the
+a local Spark share this machine. Cases are run one after the other, in rounds; the
 median counts, without the first round, in which Python workers start and Java compiles.
 Every case includes what Spark needs to plan a query, with processes of Python that it starts for it. An executor's
 memory is that of Spark's own process, here with the driver in it, and of a Python worker for each task at a time.
@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,10 @@ parquet = "b"
 """The description of a pipeline that is used only for its Spark session, which is that of every pipeline."""
 
 
-def new_session(settings: dict[str, str]) -> SparkSession:
-    """Return a Spark session of two threads with these settings besides its own."""
+def new_session(threads: int, settings: dict[str, str]) -> SparkSession:
+    """Return a Spark session of so many threads with these settings besides its own."""
     pipeline = parse(PIPELINE)
-    return session(replace(pipeline, spark={**pipeline.spark, **settings}), "local[2]")
+    return session(replace(pipeline, spark={**pipeline.spark, **settings}), f"local[{threads}]")
 
 
 class RowSource(DataSource):
@@ -203,15 +204,16 @@ class Memory:
 @click.option("--rows", default=1_000_000, show_default=True, help="Rows in each case.")
 @click.option("--bytes", "size", default=100, show_default=True, help="Bytes of each value.")
 @click.option("--rounds", default=3, show_default=True, help="Times each case is run; the median counts.")
+@click.option("--threads", default=2, show_default=True, help="Threads of Spark: tasks at a time.")
 @click.option("--beside-kafka", is_flag=True, help="Measure Kafka's connector too; the values are lines of logs.")
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write the figures here too.")
-def main(rows: int, size: int, rounds: int, beside_kafka: bool, out: Path | None) -> None:
+def main(rows: int, size: int, rounds: int, threads: int, beside_kafka: bool, out: Path | None) -> None:
     """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway, and print the
     table."""
     require_linux()
     end_with_sigterm()
     if beside_kafka:
-        costs = spark_connectors.measure(new_session, rows, rounds)
+        costs = spark_connectors.measure(partial(new_session, threads), rows, rounds)
         if out is not None:
             out.write_text(json.dumps({"rows": rows, "cases": costs}, indent=1))
         return
@@ -220,7 +222,7 @@ def main(rows: int, size: int, rounds: int, beside_kafka: bool, out: Path | None
     try:
         cluster.start()
         trio.run(cluster.wait_ready)
-        spark = new_session({})
+        spark = new_session(threads, {})
         bench = Bench(spark, cluster.gateways()[0], folder, rows, size)
         CONSOLE.print(f"{rows} rows of {size} B: writing them to files and topics …")
         bench.prepare()
