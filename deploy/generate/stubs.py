@@ -57,7 +57,7 @@ def _add_imports(module: ModuleType, tree: ast.Module, node: ast.ClassDef, impor
     for each in (*tree.body, *kept):
         if isinstance(each, ast.ImportFrom) and each.module not in (None, "__future__"):
             imports.setdefault(str(each.module), set()).update(names & {alias.name for alias in each.names})
-        elif isinstance(each, ast.ClassDef) and each is not node and each.name in names:
+        elif isinstance(each, ast.ClassDef | ast.FunctionDef) and each is not node and each.name in names:
             imports.setdefault(module.__name__, set()).add(each.name)
         elif isinstance(each, ast.Assign) and (named := {ast.unparse(target) for target in each.targets} & names):
             imports.setdefault(module.__name__, set()).update(named)

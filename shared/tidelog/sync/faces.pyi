@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidelog.client.admin.copy_comparison import ignore
 from tidelog.client.admin.groups import GroupProgress
 from tidelog.client.admin.old_names import keep_old_call
+from tidelog.client.admin.partitions import ignore
 from tidelog.client.admin.replica_comparison import Comparison
 from tidelog.client.group_consumer import Share, Start
 from tidelog.client.lookups import Where

@@ -147,10 +147,6 @@ def _shown(head: Fingerprint, whole: Fingerprint) -> str:
     return (head.content if head.sent == whole.sent else head.sent).hex()
 
 
-def ignore(records: int) -> None:
-    """Do nothing with the progress of a comparison: the default of ``on_records``."""
-
-
 async def compare_copies(
     loop: Loop,
     nodes: Sequence[str],

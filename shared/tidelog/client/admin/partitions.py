@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tidelog.client.admin.copy_comparison import compare_copies, ignore
-from tidelog.client.admin.replica_comparison import Comparison, compare
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import Where, ask_each, check_partitions, describe_topic, find_positions, list_offsets
 from tidelog.errors import TidelogError, TimedOut, refuse
@@ -29,6 +27,7 @@ from tidelog.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from tidelog.client.admin.replica_comparison import Comparison
     from tidelog.wire.messages import HistoryAnswer, HistoryEntry, PartitionWeight, PlannedMove
 
 TRANSFER_TIMEOUT_S = 30.0
@@ -37,6 +36,10 @@ _POLL_S, _POLL_MAX_S = 0.01, 0.2
 """First and longest pause in seconds between two checks during a transfer; it doubles."""
 DIGEST_PATIENCE_S = 3.0
 """Seconds for which a server that cannot report its digest is asked again."""
+
+
+def ignore(records: int) -> None:
+    """Do nothing with the progress of a comparison: the default of ``on_records``."""
 
 
 class PartitionAdmin:
@@ -208,6 +211,8 @@ class PartitionAdmin:
         and return a ``Comparison``. Only copies on the servers ``live`` are compared. The servers answer from memory;
         ``compare_copies`` reads the disks. Raises ``TidelogError`` if a server stops answering during the
         comparison."""
+        from tidelog.client.admin.replica_comparison import compare
+
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare(
@@ -226,6 +231,8 @@ class PartitionAdmin:
         their high watermarks, and return a ``Comparison``. Only copies on the servers ``live`` are compared; a copy
         that cannot be read is named in the result. ``max_bytes_per_s``: how fast each copy is read; 0: no limit.
         ``on_records`` is called with the number of further records compared."""
+        from tidelog.client.admin.copy_comparison import compare_copies
+
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare_copies(
