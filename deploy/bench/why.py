@@ -5,8 +5,7 @@
 A cluster of real processes: one controller, three replica servers, one gateway. Every partition has a few records,
 and every group a position in every partition, one record behind the end in the last topic. Each question is asked
 ``--rounds`` times by the function behind the command on a connected client, and ``--commands`` times by the command
-in a process of its own. The table has the median and the worst time of both. ``slow`` waits for a second between two
-looks.
+in a process of its own. The table has the median and the worst time of both.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ ANSWERS: tuple[type[Message], ...] = (
 """Answers to the requests that the client sends."""
 NOTICES: tuple[type[Message], ...] = (messages.Produced, messages.Delivery)
 """One-way messages to the client."""
-LEFT_OUT = {(messages.MetricsAnswer, "unreadable"), (messages.MetricsAnswer, "differing")}
+LEFT_OUT = {(messages.MetricsAnswer, name) for name in ("unreadable", "differing", "recent", "recent_ms")}
 """Fields that the client does not read. A producer id in ``unreadable`` may be larger than JavaScript's integers."""
 LINE = 118
 SIMPLE: dict[Any, str] = {int: "integer", str: "text", bool: "flag", bytes: "bytes"}

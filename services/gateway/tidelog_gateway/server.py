@@ -44,7 +44,7 @@ from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
 from tidelog_gateway.http.http_port import GatewayHttp
-from tidelog_gateway.observability.metrics import described_metrics, metrics_page, reasons_not_ready
+from tidelog_gateway.observability.metrics import described_metrics, metrics_page, reasons_not_ready, recent_metrics
 from tidelog_gateway.requests.requests import KINDS, ClientRequests, FaultPlayground
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.shell import GatewayShell
@@ -124,7 +124,8 @@ async def _start(
     name = name_of_gateway(config.node, bits(64))
     figures = ClientFigures.of(config.connections)
     page = metrics_page(shell, figures) if config.metrics else None
-    metrics = None if page is None else partial(described_metrics, page, figures, wall_ms)
+    recent = recent_metrics(shell)
+    metrics = None if page is None else partial(described_metrics, page, recent, figures, wall_ms)
     requests = ClientRequests(shell, name, playground, metrics)
     issuer_keys = _issuer_keys(config, shell)
 
@@ -141,6 +142,7 @@ async def _start(
     await nursery.start(shell.peers.run)
     nursery.start_soon(shell.controllers.run)
     nursery.start_soon(shell.run_turns)
+    nursery.start_soon(recent.run)
     while not shell.cluster.image.index:
         await shell.wait_change()
     # The audit shows this name to its readers, who must not learn ``name``.

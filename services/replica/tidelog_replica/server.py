@@ -54,7 +54,7 @@ from tidelog_replica.coordinators.streams.service import KINDS as STREAM_KINDS
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.maintenance.file_pool import open_files_of
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.observability.metrics import metrics_page, reasons_not_ready
+from tidelog_replica.observability.metrics import metrics_page, reasons_not_ready, recent_metrics
 from tidelog_replica.shell import DiskFailed, ReplicaShell
 from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.encryption.keyring import Keyring, load_keys
@@ -128,13 +128,16 @@ async def _run(
                 listening = await nursery.start(listen)
                 url = config.advertised_url or listening
                 shell = _make_shell(config, transport, disk, clock, url)
+                recent = recent_metrics(shell)
                 entrance.open(
                     shell,
                     metrics_page(shell, open_files_of(disk)),
                     partial(reasons_not_ready, shell),
                     unreadable=partial(_unreadable, shell),
                     differing=shell.node.copy_checks.differing,
+                    recent=recent,
                 )
+                nursery.start_soon(recent.run)
                 await _start(shell, nursery, config.flush_threads)
                 structlog.get_logger().info("replica_started", node=config.node, url=url)
                 task_status.started((shell.leave, url))

@@ -2,15 +2,15 @@
 
 An ack passes these stations: the gateway, which takes a batch and passes it on; the leader, which appends it; the
 leader's disk and the followers, whose fetches bring them the batch; and the followers' disks. Each keeps a histogram
-of its times (``docs/metrics.md``). Two looks at them a moment apart give the times of the batches in between; if no
-batch was acked meanwhile, the times since the start of each process are taken. The histograms are those of whole
-processes, not of one topic.
+of its times (``docs/metrics.md``), and says what it has counted in its last 5 to 10 seconds. A process of an earlier
+release does not say that: it is looked at twice, ``PAUSE_S`` apart. If no batch was acked in that time, the times
+since the start of each process are taken. The histograms are those of whole processes, not of one topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,10 @@ from tidelog.explain.samples import samples, total
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log
-    from tidelog.wire.messages import TopicInfo
+    from tidelog.wire.messages import MetricsAnswer, TopicInfo
 
-INTERVAL_S = 1.0
-"""Time in seconds between the two looks."""
+PAUSE_S = 1.0
+"""Time in seconds between two looks at a process of an earlier release."""
 MOST_SERVERS = 30
 """Most replica servers that are looked at, in the order of their names."""
 LATE_RATIO = 0.1
@@ -34,6 +34,7 @@ LATE_RATIO = 0.1
 ACKS, COMMITS = "tidelog_gateway_produce_latency_seconds", "tidelog_commit_latency_seconds"
 FETCHES, FLUSHES = "tidelog_replica_fetch_latency_seconds", "tidelog_replica_flush_seconds"
 LATE = "tidelog_replica_late_ratio"
+TIMES = (ACKS, COMMITS, FETCHES, FLUSHES)
 HOLDS, RETRIES = "tidelog_gateway_throttle_holds_total", "tidelog_gateway_produce_retries_total"
 
 
@@ -66,14 +67,50 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessCounts:
+    """What one process has counted about the way of acks."""
+
+    interval_s: float = 0.0
+    """In how many seconds; 0: since the start of the process."""
+    times: Mapping[str, Times] = field(default_factory=dict)
+    """Its histograms by name, those of ``TIMES``."""
+    holds: int = 0
+    """Waits of batches in the gateway for a share of a slow server."""
+    retries: Mapping[str, int] = field(default_factory=dict)
+    """Tries that were repeated by the gateway, by the code of their error."""
+
+    def since(self, before: ProcessCounts, interval_s: float) -> ProcessCounts:
+        """Return what was counted after ``before``, which is what the process had counted ``interval_s`` seconds
+        earlier."""
+        return ProcessCounts(
+            interval_s,
+            {name: found.since(before.times.get(name, Times())) for name, found in self.times.items()},
+            max(0, self.holds - before.holds),
+            {code: number - before.retries.get(code, 0) for code, number in self.retries.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLook:
+    """What one process says. ``counts``: since its start; ``recent``: in its last seconds, None if that is not known;
+    ``late``: share of the last 10 seconds in which its work had to wait."""
+
+    counts: ProcessCounts
+    recent: ProcessCounts | None = None
+    late: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTimes:
     """The stations of one replica server. ``commits``: from append to commit of what it leads; ``fetches``: its
-    fetches as a follower; ``late``: share of the last 30 seconds in which its work had to wait."""
+    fetches as a follower; ``late``: share of the last 10 seconds in which its work had to wait; ``interval_s``: in
+    how many seconds the times were counted, 0: since the start of the process."""
 
     commits: Times = Times()
     fetches: Times = Times()
     flushes: Times = Times()
     late: float = 0.0
+    interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +124,7 @@ class SlowEvidence:
     """From the arrival of a batch at the gateway until the leader's ack."""
     servers: Mapping[str, ServerTimes] = field(default_factory=dict)
     interval_s: float = 0.0
-    """Time between the two looks; 0: the times are those since the start of each process."""
+    """Seconds in which the gateway has counted; 0: the times are those since the start of each process."""
     holds: int = 0
     """Waits of batches in the gateway for a share of a slow server."""
     retries: Mapping[str, int] = field(default_factory=dict)
@@ -109,16 +146,16 @@ class SlowEvidence:
 # --- asking ----------------------------------------------------------------------------------------------
 
 
-async def why_slow(
-    log: Log, topic: str, partition: int | None = None, *, interval_s: float = INTERVAL_S
-) -> Explanation:
-    """Explain which station takes the time of the acks of a topic, or of one of its partitions. ``interval_s``: time
-    between two looks; 0: take the times since the start of each process. Raises ``UNKNOWN_TOPIC``."""
-    return explain_slow(await ask_slow(log, topic, partition, interval_s))
+async def why_slow(log: Log, topic: str, partition: int | None = None, *, pause_s: float = PAUSE_S) -> Explanation:
+    """Explain which station takes the time of the acks of a topic, or of one of its partitions. ``pause_s``: time
+    between two looks at processes of earlier releases; 0: of these take the times since their start. Raises
+    ``UNKNOWN_TOPIC``."""
+    return explain_slow(await ask_slow(log, topic, partition, pause_s))
 
 
-async def ask_slow(log: Log, topic: str, partition: int | None, interval_s: float) -> SlowEvidence:
-    """Ask the gateway and the servers of a topic for their metrics, twice. Raises ``UNKNOWN_TOPIC``."""
+async def ask_slow(log: Log, topic: str, partition: int | None, pause_s: float) -> SlowEvidence:
+    """Ask the gateway and the servers of a topic for their metrics; those of earlier releases twice. Raises
+    ``UNKNOWN_TOPIC``."""
     if partition is None:
         found, subject = await log.topics.describe(topic), topic
         numbers = tuple(range(len(found.partitions)))
@@ -127,64 +164,82 @@ async def ask_slow(log: Log, topic: str, partition: int | None, interval_s: floa
         numbers, subject = (info.partition,), f"{topic}/{partition}"
     nodes = sorted({node for p in numbers for node in found.partitions[p].replicas})[:MOST_SERVERS]
     inquiry = Inquiry()
-    first = await _pages(log, nodes, inquiry) if interval_s > 0 else {}
-    if interval_s > 0:
-        await trio.sleep(interval_s)
-    pages = await _pages(log, nodes, inquiry)
-    if not pages:
+    looks = {node: look_at(answer) for node, answer in (await _answers(log, ["", *nodes], inquiry)).items()}
+    older = [node for node, look in looks.items() if look.recent is None]
+    if older and pause_s > 0:
+        await trio.sleep(pause_s)
+        for node, answer in (await _answers(log, older, inquiry)).items():
+            looks[node] = look_again(looks[node], answer, pause_s)
+    if not looks:
         raise refuse("UNREACHABLE", "no process has answered with its metrics")
-    return evidence_of(found, numbers, subject, first, pages, interval_s, inquiry.failures())
+    return evidence_of(found, numbers, subject, looks, inquiry.failures())
 
 
-async def _pages(log: Log, nodes: list[str], inquiry: Inquiry) -> dict[str, str]:
-    """Return the metrics page of the gateway ("") and of each server that answered, by name."""
+async def _answers(log: Log, nodes: list[str], inquiry: Inquiry) -> dict[str, MetricsAnswer]:
+    """Return the metrics of each process that answered, by its name; "": the gateway."""
     asked = {
         node: inquiry.ask(f"how long {node or 'the gateway'} takes", partial(log.cluster.metrics, node))
-        for node in ("", *nodes)
+        for node in nodes
     }
     await inquiry.run()
-    return {node: one.value.page for node, one in asked.items() if one.value is not None}
+    return {node: one.value for node, one in asked.items() if one.value is not None}
+
+
+def look_at(answer: MetricsAnswer) -> ProcessLook:
+    """Return what the answer of a process to ``describe_metrics`` says."""
+    recent = None if answer.recent_ms < 0 else counts_in(answer.recent, max(1, answer.recent_ms) / 1000)
+    return ProcessLook(counts_in(answer.page), recent, total(answer.page, LATE))
+
+
+def look_again(first: ProcessLook, answer: MetricsAnswer, pause_s: float) -> ProcessLook:
+    """Return what a process of an earlier release says that is looked at again after ``pause_s`` seconds: what it has
+    counted in between is recent."""
+    look = look_at(answer)
+    return replace(look, recent=look.recent or look.counts.since(first.counts, pause_s))
+
+
+def counts_in(page: str, interval_s: float = 0.0) -> ProcessCounts:
+    """Return the counts of a page of metrics. ``interval_s``: in how many seconds they were counted; 0: since the
+    start of the process."""
+    retries = {labels.get("code", ""): round(value) for labels, value in samples(page, RETRIES)}
+    times = {name: times_in(page, name) for name in TIMES}
+    return ProcessCounts(interval_s, times, round(total(page, HOLDS)), retries)
 
 
 def evidence_of(
     topic: TopicInfo,
     partitions: tuple[int, ...],
     subject: str,
-    first: Mapping[str, str],
-    pages: Mapping[str, str],
-    interval_s: float,
+    looks: Mapping[str, ProcessLook],
     unknown: tuple[str, ...] = (),
 ) -> SlowEvidence:
-    """Return the evidence in the pages of metrics of two looks. The times since the start of each process are taken
-    if no batch was acked between them."""
-    gateway, before = pages.get("", ""), first.get("", "")
-    acks = times_in(gateway, ACKS)
-    if not acks.since(times_in(before, ACKS)).count or not first:
-        first, before, interval_s = {}, "", 0.0
-    earlier = _by_code(before)
-    retries = {code: count - earlier.get(code, 0) for code, count in _by_code(gateway).items()}
+    """Return the evidence in what the processes say, by name ("": the gateway). If the gateway got no ack in its last
+    seconds, the times since the start of each process are taken."""
+    look = looks.get("", ProcessLook(ProcessCounts()))
+    is_recent = look.recent is not None and look.recent.times[ACKS].count > 0
+    gateway = _chosen(look, is_recent)
     return SlowEvidence(
         topic,
         partitions,
         subject,
-        acks.since(times_in(before, ACKS)),
-        {node: _server(page, first.get(node, "")) for node, page in pages.items() if node},
-        interval_s,
-        round(total(gateway, HOLDS) - total(before, HOLDS)),
-        {code: count for code, count in sorted(retries.items()) if count > 0},
+        gateway.times.get(ACKS, Times()),
+        {node: _server(one, is_recent) for node, one in looks.items() if node},
+        gateway.interval_s,
+        gateway.holds,
+        {code: count for code, count in sorted(gateway.retries.items()) if count > 0},
         unknown,
     )
 
 
-def _server(page: str, before: str) -> ServerTimes:
-    commits, fetches, flushes = (
-        times_in(page, name).since(times_in(before, name)) for name in (COMMITS, FETCHES, FLUSHES)
-    )
-    return ServerTimes(commits, fetches, flushes, total(page, LATE))
+def _chosen(look: ProcessLook, is_recent: bool) -> ProcessCounts:
+    """Return what a process has counted in its last seconds, or since its start."""
+    return look.recent if is_recent and look.recent is not None else look.counts
 
 
-def _by_code(page: str) -> dict[str, int]:
-    return {labels.get("code", ""): round(value) for labels, value in samples(page, RETRIES)}
+def _server(look: ProcessLook, is_recent: bool) -> ServerTimes:
+    counts = _chosen(look, is_recent)
+    commits, fetches, flushes = (counts.times.get(name, Times()) for name in (COMMITS, FETCHES, FLUSHES))
+    return ServerTimes(commits, fetches, flushes, look.late, counts.interval_s)
 
 
 def times_in(page: str, name: str) -> Times:
@@ -205,11 +260,7 @@ def explain_slow(evidence: SlowEvidence) -> Explanation:
     if not evidence.acks.count:
         text = f"No batch has been acked through this gateway since it began: nothing is known of {evidence.subject}."
         return Explanation("slow", evidence.subject, (text,), _facts(evidence, {}), tuple(unknown))
-    when = (
-        f"in the last {span(evidence.interval_s * 1000)}"
-        if evidence.interval_s
-        else "since the start of each process"
-    )
+    when = _when(evidence.interval_s) if evidence.interval_s else "since the start of each process"
     stations = stations_of(evidence)
     sentences = [
         *_verdict(evidence, stations),
@@ -257,6 +308,11 @@ def stations_of(evidence: SlowEvidence) -> dict[str, float]:
     return found
 
 
+def _when(interval_s: float) -> str:
+    """Return in words in which time something was counted."""
+    return f"in the last {span(interval_s * 1000)}" if interval_s else "since its start"
+
+
 _NAMES = {
     "gateway": "the gateway and the way to the leader (queue, retries, network)",
     "leader_disk": "the disk of the leader (flush)",
@@ -298,7 +354,9 @@ def _leaders(evidence: SlowEvidence) -> list[str]:
         if found is None or not found.commits.count:
             continue
         flush = f"; a flush of its disk {_words(found.flushes)}" if found.flushes.count else ""
-        words.append(f"Leader {node}, from append to commit: {_words(found.commits)}{flush}.")
+        words.append(
+            f"Leader {node}, from append to commit, {_when(found.interval_s)}: {_words(found.commits)}{flush}."
+        )
     return words
 
 
@@ -310,14 +368,14 @@ def _followers(evidence: SlowEvidence) -> list[str]:
             continue
         parts = [f"a fetch {_words(found.fetches)}"] if found.fetches.count else []
         parts += [f"a flush of its disk {_words(found.flushes)}"] if found.flushes.count else []
-        words.append(f"Follower {node}: {'; '.join(parts)}.")
+        words.append(f"Follower {node}, {_when(found.interval_s)}: {'; '.join(parts)}.")
     return words
 
 
 def _hindrances(evidence: SlowEvidence) -> list[str]:
     """Return sentences about what held batches up besides the stations."""
     words = [
-        f"{node} is busy, or does not run all the time: in the last 30 s its work had to wait for"
+        f"{node} is busy, or does not run all the time: in the last 10 s its work had to wait for"
         f" {found.late * 100:.0f} % of the time."
         for node, found in evidence.servers.items()
         if found.late > LATE_RATIO
@@ -372,6 +430,7 @@ def _facts(evidence: SlowEvidence, stations: Mapping[str, float]) -> dict[str, A
                 "fetch": _times_facts(found.fetches),
                 "flush": _times_facts(found.flushes),
                 "late_ratio": found.late,
+                "interval_s": found.interval_s,
             }
             for node, found in evidence.servers.items()
         },

@@ -13,7 +13,7 @@ from tidelog.net.http_pages import METRICS_PATH
 from tidelog.net.link import Link, OnRefused, serve_links
 from tidelog.net.transport import Page, Transport
 from tidelog.runtime.health import NotReady, health_pages
-from tidelog.runtime.metrics import metrics_answer
+from tidelog.runtime.metrics import RecentMetrics, metrics_answer
 from tidelog.wire.messages import (
     DescribeMetrics,
     DifferingCopies,
@@ -48,6 +48,7 @@ class Listener:
         self._serving: tuple[Shell, Callable[[str], Page]] | None = None
         self._on_refused: OnRefused = lambda link, message, error: None
         self._reasons_not_ready: NotReady = lambda: (f"{node} is starting",)
+        self._recent: RecentMetrics | None = None
         self._unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple
         self._differing: Callable[[], tuple[DifferingCopies, ...]] = tuple
 
@@ -59,18 +60,20 @@ class Listener:
         on_refused: OnRefused = lambda link, message, error: None,
         unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple,
         differing: Callable[[], tuple[DifferingCopies, ...]] = tuple,
+        recent: RecentMetrics | None = None,
     ) -> None:
         """Accept hellos from now on, and hand links and their messages to ``shell``.
 
         ``metrics`` returns the metrics page, and ``reasons_not_ready`` the reasons for the page ``/readyz``.
         ``on_refused`` is called for each hello or message that a link refuses. ``unreadable`` and ``differing``
         complete the answers to ``describe_metrics``: they return the batches that no reader can decode, and the
-        partitions whose copies differ."""
+        partitions whose copies differ. So does ``recent``, whose ``run`` the caller runs."""
         self._serving = shell, metrics
         self._reasons_not_ready = reasons_not_ready
         self._on_refused = on_refused
         self._unreadable = unreadable
         self._differing = differing
+        self._recent = recent
 
     async def serve(
         self,
@@ -127,7 +130,7 @@ class Listener:
             return refuse("UNKNOWN_SERVER", f"this is {self._node}, not {node}")
         if not self._with_metrics:
             return refuse("UNSUPPORTED", f"{node} shows no metrics: metrics = false")
-        shown = metrics_answer(self._show_metrics)
+        shown = metrics_answer(self._show_metrics, self._recent)
         return replace(shown, unreadable=self._unreadable(), differing=self._differing())
 
     def _admit(self, hello: Hello) -> Welcome | TidelogError:

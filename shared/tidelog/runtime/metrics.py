@@ -11,11 +11,13 @@ format. The client library must not import this module: it does not depend on pr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, chain
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+import trio
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -28,6 +30,8 @@ REST = 50
 """Making pages takes at most one part in ``REST`` of the process's time."""
 FREE_S = 0.005
 """Seconds; a page that took less to make is made anew for every request."""
+KEEP_S = 5.0
+"""Seconds after which ``RecentMetrics`` keeps another state of its metrics."""
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
@@ -57,10 +61,13 @@ def _version() -> str:
 VERSION = _version()
 
 
-def metrics_answer(show: Callable[[str], Page]) -> MetricsAnswer:
+def metrics_answer(show: Callable[[str], Page], recent: RecentMetrics | None = None) -> MetricsAnswer:
     """Return the answer to ``describe_metrics``: the text of the metrics page that ``show`` returns, with the release
-    of this program and the wall clock (milliseconds since 1970)."""
-    return MetricsAnswer(show("text/plain").body.decode(), VERSION, time.time_ns() // 1_000_000)
+    of this program and the wall clock (milliseconds since 1970). ``recent``: the metrics whose last seconds the
+    answer has, too; None: there are none."""
+    page = show("text/plain").body.decode()
+    text, ms = ("", -1) if recent is None else recent.show()
+    return MetricsAnswer(page, VERSION, time.time_ns() // 1_000_000, recent=text, recent_ms=ms)
 
 
 class MetricsPage(Collector):
@@ -115,6 +122,67 @@ class MetricsPage(Collector):
         for metric, labels, value in chain(_common(), self.samples()):
             _add(families[metric], labels, value)
         yield from families.values()
+
+
+class RecentMetrics:
+    """What some metrics of a service have counted in the last seconds, for readers that look only one time. Two
+    earlier states of the metrics are kept, and ``run`` replaces the older one every ``KEEP_S`` seconds. So the time
+    that is counted is between ``KEEP_S`` and twice as long; less only in the first seconds of the process. Counting
+    itself costs nothing more."""
+
+    def __init__(self, collect: Callable[[], Iterable[Sample]], clock: Callable[[], float]) -> None:
+        """``collect`` returns the present values of the metrics: counters and histograms. ``clock``: seconds of a
+        clock that never goes back."""
+        self._collect = collect
+        self._clock = clock
+        self._older = self._newer = self._state()
+
+    async def run(self) -> None:
+        """Keep the present state every ``KEEP_S`` seconds, until cancelled."""
+        while True:
+            await trio.sleep(KEEP_S)
+            self._older, self._newer = self._newer, self._state()
+
+    def show(self) -> tuple[str, int]:
+        """Return the metrics in Prometheus' text format with what was counted since the older of the two states, and
+        how long ago that was, in milliseconds."""
+        began, before = self._older
+        families: dict[Metric, Family] = {}
+        for metric, labels, value in self._collect():
+            family = families.setdefault(metric, _family(metric))
+            _add(family, labels, _more(value, before.get((metric, labels))))
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Listed(families.values()))
+        return generate_latest(registry).decode(), round((self._clock() - began) * 1000)
+
+    def _state(self) -> tuple[float, dict[tuple[Metric, tuple[str, ...]], float | Histogram]]:
+        """Return the present time and a copy of the present values, by metric and labels."""
+        return self._clock(), {(metric, labels): _more(value, None) for metric, labels, value in self._collect()}
+
+
+@dataclass(frozen=True)
+class _Listed(Collector):
+    """A list of metrics, as an object that the Prometheus library can collect."""
+
+    families: Collection[Family]
+
+    def collect(self) -> Iterable[Family]:
+        """Return the metrics."""
+        return self.families
+
+
+def _more(value: float | Histogram, before: float | Histogram | None) -> float | Histogram:
+    """Return how much more a counter or histogram has counted than ``before``, as a value of its own. None: before
+    anything was counted."""
+    if not isinstance(value, Histogram):
+        assert not isinstance(before, Histogram)
+        return value - (before or 0)
+    more = Histogram(value.bounds)
+    more.counts, more.sum = list(value.counts), value.sum
+    if isinstance(before, Histogram):
+        more.counts = [now - earlier for now, earlier in zip(value.counts, before.counts, strict=True)]
+        more.sum = value.sum - before.sum
+    return more
 
 
 def _common() -> Iterator[Sample]:

@@ -97,11 +97,11 @@ def metrics_of(counts: type, first: str | None = None, last: str | None = None) 
     return tuple(declared.values())[names.index(first) : names.index(last or first) + 1]
 
 
-def samples(counts: Any) -> Iterator[Sample]:
-    """Iterate over the present values of all metrics that the class of ``counts`` declares; one sample for each label
-    value."""
+def samples(counts: Any, *names: str) -> Iterator[Sample]:
+    """Iterate over the present values of the metrics that the class of ``counts`` declares, or only of its fields
+    with these names; one sample for each label value."""
     for one in fields(counts):
-        if METRIC in one.metadata:
+        if METRIC in one.metadata and (not names or one.name in names):
             metric, value = one.metadata[METRIC], getattr(counts, one.name)
             if isinstance(value, dict):
                 yield from by_label(metric, value)

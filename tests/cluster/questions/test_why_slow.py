@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import tidelog
+from tidelog.explain.samples import total
+from tidelog.explain.slow import ACKS, COMMITS, FLUSHES
 
 from cluster.harness import running
 from cluster.questions.answers import why, why_by_command
@@ -20,6 +22,10 @@ async def test_the_stations_of_real_acks(tmp_path: Path) -> None:
         found = await why_by_command(cluster, "slow", "orders/0")
         facts = found["facts"]
         leader = (await log.topics.describe("orders")).partitions[0].leader
-        assert facts["acks"]["count"] == 10 and facts["leaders"] == [leader]
-        assert facts["servers"][leader]["commit"]["count"] == 10
+        assert 0 < facts["acks"]["count"] <= 10 and facts["leaders"] == [leader]
+        assert facts["servers"][leader]["commit"]["count"] <= 10
         assert found["sentences"][0].startswith("Most of the time of an ack of orders/0 goes to the ")
+        for node, metric in (("", ACKS), (leader, COMMITS), (leader, FLUSHES)):
+            answer = await log.cluster.metrics(node)
+            assert answer.recent_ms >= 0 and f"{metric}_count" in answer.recent
+            assert total(answer.recent, f"{metric}_count") <= total(answer.page, f"{metric}_count")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from tidelog.runtime.metrics import MetricsPage, metrics_answer
+from tidelog.runtime.metrics import MetricsPage, RecentMetrics, metrics_answer
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
 from tidelog.wire.messages import MetricsAnswer
 
@@ -107,9 +107,19 @@ def metrics_page(shell: GatewayShell, clients: ClientFigures) -> MetricsPage:
     return MetricsPage(METRICS, lambda: _collect(shell, clients))
 
 
-def described_metrics(page: MetricsPage, clients: ClientFigures, wall_ms: Callable[[], int]) -> MetricsAnswer:
-    """Return the answer to ``describe_metrics``: the page, and the clients that were refused lately."""
-    return replace(metrics_answer(page), refused=clients.refused.recent(wall_ms()))
+def recent_metrics(shell: GatewayShell) -> RecentMetrics:
+    """Return the times of acks, and the retries and waits of batches, of the last seconds, for ``tidelog why
+    slow``."""
+    counts = shell.router.counts
+    return RecentMetrics(lambda: samples(counts, "acks", "retries", "holds"), shell.clock)
+
+
+def described_metrics(
+    page: MetricsPage, recent: RecentMetrics, clients: ClientFigures, wall_ms: Callable[[], int]
+) -> MetricsAnswer:
+    """Return the answer to ``describe_metrics``: the page, what was counted recently, and the clients that were
+    refused lately."""
+    return replace(metrics_answer(page, recent), refused=clients.refused.recent(wall_ms()))
 
 
 def _collect(shell: GatewayShell, clients: ClientFigures) -> Iterator[Sample]:

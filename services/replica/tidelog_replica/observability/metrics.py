@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tidelog.runtime.log_events import REPLICA, counted
-from tidelog.runtime.metrics import MetricsPage
+from tidelog.runtime.metrics import MetricsPage, RecentMetrics
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
 from tidelog.sansio.recent_sums import WINDOW_S
 from tidelog.types import NodeId, TopicPartition
@@ -232,6 +232,16 @@ def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
     the pool that bounds the open files; with None the number of open files is not shown."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
+
+
+def recent_metrics(shell: ReplicaShell) -> RecentMetrics:
+    """Return the times of commits, fetches and flushes of the last seconds, for ``tidelog why slow``."""
+
+    def collect() -> Iterator[Sample]:
+        yield from samples(shell.node.assignment.counts, "commits", "fetch_times")
+        yield from samples(shell.counts, "flushes")
+
+    return RecentMetrics(collect, shell.now)
 
 
 def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:

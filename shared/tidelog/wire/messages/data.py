@@ -383,6 +383,12 @@ class MetricsAnswer(Message):
     """From a replica server: partitions whose replicas differ and of which this server has a replica."""
     refused: tuple[RefusedClient, ...] = ()
     """From a gateway: the clients whose connections it has refused within the last minute."""
+    recent: str = ""
+    """From a replica server or a gateway, in the format of ``page``: what the metrics that ``tidelog why slow`` reads
+    have counted in the last ``recent_ms`` milliseconds."""
+    recent_ms: int = -1
+    """Milliseconds that ``recent`` covers: 5,000 to 10,000, or less in the first seconds of a process. -1: the
+    process does not keep that, as those of earlier releases and controllers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,13 @@ import pytest
 import trio
 from support.link_peers import ALLOWED, HELLO, WELCOME
 from tidelog.errors import BrokerError
+from tidelog.explain.samples import total
 from tidelog.net.link import Link, connect_link
 from tidelog.net.transport import Page
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.runtime.listener import Listener
+from tidelog.runtime.metrics import RecentMetrics
+from tidelog.sansio.counters import Metric, by_label
 from tidelog.wire.messages import DescribeMetrics, Done, Message, MetricsAnswer, UnreadablePlace, Watch
 
 from unit.tidelog.net.test_http_pages import ask_at
@@ -77,6 +80,19 @@ async def test_an_open_listener_passes_requests_to_its_service() -> None:
         reasons.clear()
         ready = await ask_at(url, "/readyz")
         assert (ready.status, ready.body) == (200, b"ready\n")
+
+
+async def test_the_answer_to_describe_metrics_has_what_was_counted_recently() -> None:
+    counts = {"a": 3}
+    metric = Metric("tidelog_tea", "counter", "cups", "Cups.", ("kind",))
+    recent = RecentMetrics(lambda: by_label(metric, counts), trio.current_time)
+    counts["a"] += 2
+    async with listening("describe_metrics") as (entrance, url):
+        entrance.open(Shell(), lambda accept: Page(b"counts"), tuple, recent=recent)
+        async with connect_link(WebSocketTransport(), url, HELLO) as link:
+            answer = await link.call(DescribeMetrics("r1"), 30)
+            assert isinstance(answer, MetricsAnswer) and answer.recent_ms >= 0
+            assert total(answer.recent, "tidelog_tea_total", kind="a") == 2
 
 
 async def test_the_answer_to_describe_metrics_names_batches_that_cannot_be_decoded() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
-from tidelog.runtime.metrics import FREE_S, REST, MetricsPage
+from tidelog.explain.samples import total
+from tidelog.runtime.metrics import FREE_S, KEEP_S, REST, MetricsPage, RecentMetrics
 from tidelog.sansio.counters import Histogram, Metric, Sample, count, counter, histogram, metrics_of, samples
 from tidelog_controller.counters import ControllerCounts, PersistCounts
 from tidelog_controller.observability import metrics as controller
@@ -71,6 +73,14 @@ def test_a_counter_is_a_field_that_declares_its_metric() -> None:
         ("tea_brew_seconds", (), tea.brews),
     ]
     assert Tea().eaten == {"scone": 0} and Tea().brews.count == 0, "and another object counts for itself"
+
+
+def test_samples_may_be_those_of_some_fields_only() -> None:
+    tea = Tea(cups=2)
+    assert [(metric.name, value) for metric, _, value in samples(tea, "cups", "brews")] == [
+        ("tea_drunk_cups", 2),
+        ("tea_brew_seconds", tea.brews),
+    ]
 
 
 def test_a_table_takes_counters_by_the_names_of_their_fields() -> None:
@@ -142,6 +152,39 @@ def test_a_page_that_is_costly_rests_so_that_looking_takes_a_bounded_part_of_the
     assert costly(OPENMETRICS) != first and looks == 3
     now, cost = now + 2 * REST * cost, FREE_S / 2
     assert costly(OPENMETRICS) != costly(OPENMETRICS) and looks == 5, "what costs little is always new"
+
+
+async def test_recent_metrics_show_what_was_counted_in_the_last_seconds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    tea = Tea(cups=100)
+    recent = RecentMetrics(lambda: samples(tea), trio.current_time)
+
+    def drunk() -> tuple[float, int, int]:
+        page, ms = recent.show()
+        return total(page, "tea_drunk_cups_total"), round(total(page, "tea_brew_seconds_count")), ms
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recent.run)
+        await trio.sleep(1)
+        tea.cups += 1
+        tea.brews.observe(1.5)
+        count(tea.eaten, "plum", 700)
+        assert drunk() == (1, 1, 1000)
+        page = recent.show()[0]
+        assert total(page, "tea_brew_seconds_sum") == 1.5 and total(page, "tea_brew_seconds_bucket", le="1.0") == 0
+        assert total(page, "tea_brew_seconds_bucket", le="2.0") == 1
+        assert total(page, "tea_eaten_bytes_total", kind="plum") == 700
+        await trio.sleep(KEEP_S)
+        tea.cups += 1
+        assert drunk() == (2, 1, 6000)
+        await trio.sleep(KEEP_S)  # what was counted before the first state of ``run`` is forgotten
+        assert drunk() == (1, 0, 6000)
+        await trio.sleep(KEEP_S - 1.001)
+        assert drunk() == (1, 0, 9999)
+        await trio.sleep(1)
+        assert drunk() == (0, 0, 5999)
+        nursery.cancel_scope.cancel()
 
 
 def test_an_undeclared_metric_raises() -> None:
