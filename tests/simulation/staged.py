@@ -37,11 +37,13 @@ Figures = dict[str, float]
 
 class Staged(Services):
     """Services with settings for short tests: replica servers with few descriptors and a disk reserve, frequent
-    scrubs, and low thresholds for slow servers."""
+    scrubs, low thresholds for slow servers, and a gateway that takes few clients."""
 
     controller_settings = CONTROLLER
     replica_settings = REPLICA
-    gateway_config = replace(Services.gateway_config, throttle_target_s=0.1, throttle_least_bytes_s=1 << 10)
+    gateway_config = replace(
+        Services.gateway_config, throttle_target_s=0.1, throttle_least_bytes_s=1 << 10, client_max_connections=20
+    )
 
     def disk(self, node: str) -> Disk:
         """Return the disk of a replica server with a small number of open files."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tidelog_replica.observability import metrics as replica
 from trio.testing import MockClock
 
 from simulation.faults.altered import alter, forget_indexes
-from simulation.staged import Stage, play
+from simulation.staged import Stage, Staged, play
 
 LEADER = ProducerOptions(acks="leader")
 BRIEFLY = ProducerOptions(delivery_timeout_s=1.0, request_timeout_s=0.5)
@@ -367,7 +367,8 @@ async def disks_fail(stage: Stage) -> None:
     await stage.until_in_sync("t")
     leader = await stage.leader("t")
     disk = services.disks[leader]
-    disk.flip(next(path for path in disk.files() if path.endswith("-0/00000000000000000000.log")), 200, 3)
+    folder = f"/{(await log.topics.describe('t')).topic_id}-0/"
+    disk.flip(next(path for path in disk.files() if path.endswith(f"{folder}00000000000000000000.log")), 200, 3)
     assert len([r async for r in log.consume("t", start="earliest", end="latest")]) == 20
     for node in services.disks:
         stage.net.block(node, leader, 60.0)
@@ -475,12 +476,11 @@ async def _ask_over_http(stage: Stage, method: str, path: str, status: int) -> N
 
 
 async def clients_are_refused(stage: Stage) -> None:
-    """A full gateway, a token that was revoked, and a quota that is used up."""
+    """A token that was revoked, and a quota that is used up."""
     log = stage.log
     await log.topics.create("t", replication_factor=3)
     token = await log.access.create_token("alice")
     await log.access.alter_quotas([Quota("alice", bytes_in_s=100)])
-    assert stage.value("tidelog_gateway_connections_limit") == ConnectionSettings().client_max_connections
     async with tidelog.connect(GATEWAY_URL, token=token) as alice, alice.producer("t", LEADER) as producer:
         await stage.until_shown(1, "tidelog_gateway_principal_connections{alice}")
         for _ in range(3):
@@ -493,6 +493,35 @@ async def clients_are_refused(stage: Stage) -> None:
         async with tidelog.connect(GATEWAY_URL, token=token, connect_timeout_s=1.0):
             pass
     assert stage.value("tidelog_gateway_refused_connections{token_revoked}") >= 1
+
+
+async def operators_come_into_a_full_gateway(stage: Stage) -> None:
+    """So many clients that no more are let in, and then operators."""
+    limit = stage.value("tidelog_gateway_connections_limit")
+    assert limit == Staged.gateway_config.client_max_connections
+
+    async def is_let_in(clients: AsyncExitStack, operator: bool = False) -> bool:
+        client = tidelog.connect(GATEWAY_URL, connect_timeout_s=1.0, operator=operator)
+        try:
+            await clients.enter_async_context(client)
+        except TidelogError as error:
+            assert "client_max_connections" in str(error)
+            return False
+        return True
+
+    async with AsyncExitStack() as clients:
+        for _ in range(int(limit) - 1):  # the client of the stage is there, too
+            assert await is_let_in(clients, operator=True)
+        assert stage.value("tidelog_gateway_reserved_connections") == 0
+        assert not await is_let_in(clients)
+        most = ConnectionSettings().operator_reserved_connections
+        for number in range(most):
+            assert await is_let_in(clients, operator=True)
+            assert stage.value("tidelog_gateway_reserved_connections") == number + 1
+        assert not await is_let_in(clients, operator=True) and not await is_let_in(clients)
+        assert stage.value("tidelog_gateway_connections") == limit + most
+        assert stage.value("tidelog_gateway_refused_connections{gateway_full}") >= 3
+    await stage.until_shown(0, "tidelog_gateway_reserved_connections")
 
 
 STORIES: dict[Story, tuple[str, ...]] = {
@@ -549,8 +578,10 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("gateway_throttled_acks", "gateway_throttle_time_seconds"),
     ),
     clients_are_refused: (
-        *("gateway_connections_limit", "gateway_principal_connections", "gateway_refused_connections"),
-        *("gateway_quota_refusals", "gateway_quota_pause_seconds"),
+        *("gateway_principal_connections", "gateway_quota_refusals", "gateway_quota_pause_seconds"),
+    ),
+    operators_come_into_a_full_gateway: (
+        *("gateway_connections_limit", "gateway_reserved_connections", "gateway_refused_connections"),
     ),
     batches_cannot_be_decoded: ("replica_unreadable_batches",),
     copies_differ: ("replica_differing_partitions",),

@@ -136,6 +136,13 @@ class GatewayConfig(ListenConfig):
         1,
         MOST_CLIENTS,
     )
+    operator_reserved_connections: int = setting(
+        _CONNECTIONS.operator_reserved_connections,
+        "Where one of these bounds is reached, so many connections more are for operators: for commands such as"
+        " 'tidelog doctor', of superusers only if clients must say who they are. 0: none.",
+        0,
+        SPARE_CONNECTIONS // 2,
+    )
     client_max_in_flight: int = setting(
         1024, "Requests of one connection that may wait for answers; one more is refused.", 1
     )
@@ -291,6 +298,7 @@ class GatewayConfig(ListenConfig):
             self.principal_max_connections,
             self.address_max_connections,
             self.audit_logins,
+            self.operator_reserved_connections,
         )
 
     @property

@@ -115,3 +115,5 @@ class ConnectionSettings:
     """Connections from one address."""
     audit_logins: bool = False
     """Whether each login is written to the audit topic."""
+    operator_reserved_connections: int = 3
+    """Connections beyond these bounds, for operators only."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.aio.loop import AsyncioLoop
 from tidelog.client.backward_consumer import BackwardConsumer
@@ -42,10 +42,12 @@ def connect(
     name: str = "client",
     tracing: Tracing | None = None,
     discover: bool = True,
+    operator: bool = False,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways and yields a ``Log`` on asyncio: ``async with
     tidelog.aio.connect("ws://127.0.0.1:9292") as log``. Arguments and errors are those of ``tidelog.connect``:
     entering raises ``Unreachable`` if no gateway can be reached within ``connect_timeout_s``, and ``UNAUTHENTICATED``
     if the token is invalid or missing."""
     loop = AsyncioLoop(TlsFiles(tls))
-    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, tracing=tracing, discover=discover)
+    given: dict[str, Any] = {"tracing": tracing, "discover": discover, "operator": operator}
+    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, **given)

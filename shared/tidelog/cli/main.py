@@ -288,14 +288,15 @@ main.params[:0] = [ConnectionOption(field=field) for field in OPTIONS]
 
 
 def connect(
-    gateways: tuple[str, ...], patience_s: float = 0.0, *, token: str | None = None
+    gateways: tuple[str, ...], patience_s: float = 0.0, *, token: str | None = None, operator: bool = False
 ) -> AbstractAsyncContextManager[Log]:
     """Return a context manager that connects a client for the running command, with the TLS files and the token of
     its options. Entering it raises ``UNREACHABLE``, whose message says what listens there instead: after
     ``FAILED_TIMEOUT_S`` if every gateway has failed by then, otherwise after ``CONNECT_TIMEOUT_S``, and the time of a
     handshake for each further gateway. Both are short, since a user waits at a terminal. ``patience_s``: for a
     cluster that has answered before, try at least for so long. ``token``: present this token ("": none)
-    instead of the token and certificate of the options."""
+    instead of the token and certificate of the options. ``operator``: the command is one with which operators look
+    after the cluster, and a gateway that is full may let it in."""
     from tidelog.client.log import open_log
     from tidelog.client.trio_loop import TrioLoop
     from tidelog.net.tls import TlsFiles, TlsOptions
@@ -311,6 +312,7 @@ def connect(
         token_in(settings.token_file) or settings.token if token is None else token,
         client_name(),
         failed_timeout_s=max(patience_s, FAILED_TIMEOUT_S),
+        operator=operator,
     )
 
 

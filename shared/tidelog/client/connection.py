@@ -78,6 +78,7 @@ class GatewayConnection:
         tracing: Tracing | None = None,
         *,
         discover: bool = True,
+        operator: bool = False,
     ) -> None:
         self.tracing = tracing
         self._addresses = GatewayAddresses(urls, random.shuffle, discover=discover)
@@ -96,7 +97,12 @@ class GatewayConnection:
         self.down_since = -math.inf
         version = PROTOCOL_VERSION
         self._hello = Hello(
-            version, "client", node, token=token, version_min=version, version_max=version, capabilities=OF_CLIENTS
+            *(version, "client", node),
+            token=token,
+            version_min=version,
+            version_max=version,
+            capabilities=OF_CLIENTS,
+            operator=operator,
         )
         self._changed = self.loop.event()
         self._numbers = itertools.count(1)

@@ -411,16 +411,20 @@ def open_log(
     failed_timeout_s: float = inf,
     *,
     discover: bool = True,
+    operator: bool = False,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to one of the gateways ``urls``, yields a ``Log`` that runs on
     ``loop``, and closes the connection at the end. Every ``connect`` calls this function. Raises ``ConfigError`` if
     there is no URL, or a text that is none (``net.addresses.gateway_url``). Entering raises ``Unreachable`` if no
     gateway was reached within ``connect_timeout_s``, or if each has failed within ``failed_timeout_s``. ``discover``:
-    later also go on at gateways that the cluster names."""
+    later also go on at gateways that the cluster names. ``operator``: ask for a reserved connection if a gateway is
+    full."""
     gateways = tuple(map(gateway_url, (urls,) if isinstance(urls, str) else urls))
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    connection = GatewayConnection(gateways, loop, name, request_timeout_s, token, tracing, discover=discover)
+    connection = GatewayConnection(
+        gateways, loop, name, request_timeout_s, token, tracing, discover=discover, operator=operator
+    )
     return _running(connection, connect_timeout_s, failed_timeout_s, clock)
 
 

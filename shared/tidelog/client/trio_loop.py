@@ -114,6 +114,7 @@ def connect(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
     discover: bool = True,
+    operator: bool = False,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways, and to another one when it is lost, and yields
     a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. ``host:port`` means ``ws://host:port``.
@@ -123,13 +124,25 @@ def connect(
     that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
     nor certificate. ``tracing``: make producers begin spans and put their context into records
     (``tidelog.tracing.Tracing``). ``discover``: go on at other gateways, too, which the cluster names, if those of
-    ``urls`` cannot be reached (docs/protocol.md). Entering raises ``Unreachable`` if no gateway can be reached within
-    ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call raises ``ConfigError``
-    without a URL, for a text that is none, or if the files of ``tls`` cannot be read.
+    ``urls`` cannot be reached (docs/protocol.md). ``operator``: for programs that look after the cluster; a gateway
+    that is full lets a few of them in all the same (docs/security.md). Entering raises ``Unreachable`` if no gateway
+    can be reached within ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call
+    raises ``ConfigError`` without a URL, for a text that is none, or if the files of ``tls`` cannot be read.
     """
     if transport is None:
         from tidelog.net.websocket.transport import WebSocketTransport
 
         transport = WebSocketTransport(tls=TlsFiles(tls))
     loop = TrioLoop(transport)
-    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, clock, tracing, discover=discover)
+    return open_log(
+        urls,
+        loop,
+        connect_timeout_s,
+        request_timeout_s,
+        token,
+        name,
+        clock,
+        tracing,
+        discover=discover,
+        operator=operator,
+    )

@@ -259,6 +259,7 @@ def connect(
     name: str = "client",
     tracing: Tracing | None = None,
     discover: bool = True,
+    operator: bool = False,
 ) -> Log:
     """Connect to any of the gateways, and return the client when a connection is open. Use the client in a ``with``
     block, or ``close`` it. Arguments and errors are those of ``tidelog.connect``: ``Unreachable`` if no gateway can
@@ -266,6 +267,7 @@ def connect(
     without a URL."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
     given |= {"tls": tls, "token": token, "name": name, "tracing": tracing, "discover": discover}
+    given["operator"] = operator
     return Log(Portal(lambda: trio_loop.connect(urls, **given)))
 
 

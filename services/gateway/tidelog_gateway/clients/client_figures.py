@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tidelog_gateway.clients.operator_reserve import OperatorReserve
 from tidelog_gateway.clients.refused_clients import RefusedClients
 from tidelog_gateway.limits.quotas import Quotas
 from tidelog_gateway.settings import ConnectionSettings
@@ -16,9 +17,14 @@ class ClientFigures:
 
     quotas: Quotas
     most_connections: int
+    reserve: OperatorReserve
     refused: RefusedClients = field(default_factory=RefusedClients)
 
     @classmethod
     def of(cls, settings: ConnectionSettings) -> ClientFigures:
         """Return the figures of a gateway that has no clients yet."""
-        return cls(Quotas(settings.principal_max_connections), settings.client_max_connections)
+        quotas, reserve = (
+            Quotas(settings.principal_max_connections),
+            OperatorReserve(settings.operator_reserved_connections),
+        )
+        return cls(quotas, settings.client_max_connections, reserve)

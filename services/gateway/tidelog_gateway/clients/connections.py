@@ -173,7 +173,7 @@ class ClientConnections:
     ) -> None:
         """``figures``: the quotas and refused clients, which the metrics show; None: none show them."""
         figures = figures or ClientFigures.of(settings)
-        self._refused = figures.refused
+        self._refused, self._reserve = figures.refused, figures.reserve
         self._shell = shell
         self._transactions = OwnTransactions(shell.router.tickets)
         self._drain = drain
@@ -195,6 +195,8 @@ class ClientConnections:
         )
         self._authenticated = ClientIdentity("")
         """The client that was authenticated last: ``on_open`` follows in the same turn."""
+        self._needs_reserve = False
+        """Whether that client gets one of the connections that are reserved for operators."""
         self._next_check_ms = 0.0
         """When ``run`` checks the clients next, in milliseconds of the wall clock."""
         self._recheck = trio.Event()
@@ -211,11 +213,14 @@ class ClientConnections:
     def _authenticate(self, hello: Hello, connection: AcceptedEnd) -> TidelogError | None:
         """Decide whether a connecting client is accepted. Return None if it is, and remember its identity for
         ``on_open``; otherwise return the error with which it is refused. The connections of gateway and address are
-        counted before the token or certificate is checked, since that is cheap. A refusal is logged, at most once a
-        minute for each address, and a failed authentication is audited."""
-        address = _address(connection.remote)
+        counted before the token or certificate is checked, since that is cheap. A bound holds up no operator for whom
+        a reserved connection is left. A refusal is logged, at most once a minute for each address, and a failed
+        authentication is audited."""
         fault = fault_of_texts(hello)
-        refusal = self._refuse_connection(address) or (refuse("MALFORMED", fault, cause=MALFORMED) if fault else None)
+        over = self._refuse_beyond_bounds(_address(connection.remote))
+        refusal = None if hello.operator and self._reserve.has_room else over
+        refusal = refusal or self._refuse_ending()
+        refusal = refusal or (refuse("MALFORMED", fault, cause=MALFORMED) if fault else None)
         if refusal is not None:
             return self._on_refused(hello, connection, refusal, self._refusals)
         client = self._authorizer.recognize(hello.token, connection.identities, self._wall_ms())
@@ -224,12 +229,17 @@ class ClientConnections:
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             client.detail.setdefault(CAUSE, UNAUTHENTICATED)
             return self._on_refused(hello, connection, client, self._failures)
-        refusal = self._quota_enforcer.refuse_connection(client.principal)
-        if refusal is not None:
-            refusal.detail.update(cause=PRINCIPAL_FULL, principal=client.principal)
-            return self._on_refused(hello, connection, refusal, self._refusals)
-        self._authenticated = client
+        if over is None and (over := self._quota_enforcer.refuse_connection(client.principal)) is not None:
+            over.detail.update(cause=PRINCIPAL_FULL, principal=client.principal)
+        if over is not None and not self._may_use_reserve(hello, client):
+            return self._on_refused(hello, connection, over, self._refusals)
+        self._authenticated, self._needs_reserve = client, over is not None
         return None
+
+    def _may_use_reserve(self, hello: Hello, client: ClientIdentity) -> bool:
+        """Return whether a client gets a connection that is reserved for operators: it says that it is one, is one by
+        its principal, and a reserved connection is left."""
+        return hello.operator and self._reserve.has_room and self._authorizer.is_operator(client.principal)
 
     def _on_refused(
         self, hello: Hello, connection: AcceptedEnd, refusal: TidelogError, repeated: RepeatedLines
@@ -266,9 +276,9 @@ class ClientConnections:
             for remote, suppressed in self._refusals.expired(now):
                 self._log.warning("client_refused", remote=remote, suppressed=suppressed)
 
-    def _refuse_connection(self, address: str) -> TidelogError | None:
-        """Return ``OVERLOADED`` if the gateway or the address has as many connections as it may have, or if the
-        gateway is draining; None if another is allowed."""
+    def _refuse_beyond_bounds(self, address: str) -> TidelogError | None:
+        """Return ``OVERLOADED`` if the gateway or the address has as many connections as it may have; None if another
+        is allowed."""
         most, share = self._settings.client_max_connections, self._settings.address_max_connections
         if len(self._shell.links) >= most:
             text = f"client_max_connections = {most} are connected: use another gateway"
@@ -276,6 +286,10 @@ class ClientConnections:
         if self._addresses[address] >= share:
             text = f"address_max_connections = {share} of that address are connected"
             return refuse("OVERLOADED", text, cause=ADDRESS_FULL)
+        return None
+
+    def _refuse_ending(self) -> TidelogError | None:
+        """Return ``OVERLOADED`` if the gateway is draining, otherwise None."""
         ending = self._drain.refuse_new()
         if ending is not None:
             ending.detail[CAUSE] = ENDING
@@ -289,6 +303,8 @@ class ClientConnections:
         client = self._authenticated
         self._clients[link] = client
         self._addresses[_address(link.remote)] += 1
+        if self._needs_reserve:
+            self._reserve.links.add(link)
         if self._settings.audit_logins:
             who = {"principal": client.principal, "remote": link.remote, "name": link.peer.node[:64]}
             self._audit.on_login(who)
@@ -311,7 +327,18 @@ class ClientConnections:
         _subtract_one(self._addresses, _address(link.remote))
         parts = (self._quota_enforcer, self._shell, self._requests)
         do_all(
-            partial(self._transactions.on_link_closed, link.source), *(partial(part.on_close, link) for part in parts)
+            partial(self._transactions.on_link_closed, link.source),
+            *(partial(part.on_close, link) for part in parts),
+            partial(self._reserve.on_close, link, self._is_beyond_bounds),
+        )
+
+    def _is_beyond_bounds(self, link: ClientLink) -> bool:
+        """Return whether there are more connections than a bound allows to gateway, address or principal of this
+        client."""
+        return (
+            len(self._shell.links) > self._settings.client_max_connections
+            or self._addresses[_address(link.remote)] > self._settings.address_max_connections
+            or self._quota_enforcer.is_over(self._clients[link].principal)
         )
 
     def on_message(self, link: ClientLink, id: int | None, message: Message) -> None:

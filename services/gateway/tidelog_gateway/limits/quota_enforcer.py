@@ -81,6 +81,10 @@ class QuotaEnforcer:
         principals, allows; None if it may open another. Counts nothing."""
         return self._quotas.refuse_connection(principal)
 
+    def is_over(self, principal: str) -> bool:
+        """Return whether the principal has more connections than it may have, since some are reserved ones."""
+        return self._quotas.is_over(principal)
+
     def on_open(self, link: ClientLink, principal: str) -> None:
         """Count an accepted connection for ``principal``, and charge the bytes that are sent over it from now on."""
         self._quotas.on_open(principal)

@@ -112,6 +112,13 @@ class Quotas:
         text = f"{principal} has {open} connections to this gateway; its quota is {account.quota.connections}"
         return refuse("QUOTA_EXCEEDED", text, pause_ms=CONNECTION_PAUSE_MS)
 
+    def is_over(self, principal: str) -> bool:
+        """Return whether the principal has more connections than its quota, or the common bound, allows."""
+        account, open = self._accounts.get(principal), self._connections.get(principal, 0)
+        if account is None or account.quota.connections < 0:
+            return open > self._most_connections
+        return open > account.quota.connections
+
     def pause_s(self, principal: str, rate: str, now: float) -> float:
         """Return the seconds until the principal may spend more of ``rate``; 0 if it may now, or has no quota of that
         rate. ``rate`` is one of ``RATES``."""

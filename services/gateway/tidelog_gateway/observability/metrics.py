@@ -25,6 +25,12 @@ CONNECTIONS_LIMIT = Metric(
     "connections",
     "Most clients that may be connected: client_max_connections. Further ones are refused.",
 )
+RESERVED_CONNECTIONS = Metric(
+    "tidelog_gateway_reserved_connections",
+    "gauge",
+    "connections",
+    "Operators who are connected although a bound on connections is reached: at most operator_reserved_connections.",
+)
 PRINCIPAL_CONNECTIONS = Metric(
     "tidelog_gateway_principal_connections",
     "gauge",
@@ -85,7 +91,7 @@ UNREACHABLE = Metric(
 INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft entry whose metadata it has.")
 
 METRICS = (
-    *(CONNECTIONS, CONNECTIONS_LIMIT, PRINCIPAL_CONNECTIONS),
+    *(CONNECTIONS, CONNECTIONS_LIMIT, RESERVED_CONNECTIONS, PRINCIPAL_CONNECTIONS),
     *metrics_of(RefusedClients),
     *(QUOTA_REFUSALS, QUOTA_PAUSE),
     *metrics_of(RequestCounts),
@@ -126,6 +132,7 @@ def _collect(shell: GatewayShell, clients: ClientFigures) -> Iterator[Sample]:
     """Yield the present value of each metric of the table, with its labels."""
     router = shell.router
     yield CONNECTIONS_LIMIT, (), clients.most_connections
+    yield RESERVED_CONNECTIONS, (), len(clients.reserve.links)
     for principal, number in clients.quotas.largest(SHOWN):
         yield PRINCIPAL_CONNECTIONS, (principal,), number
     yield from samples(clients.refused)

@@ -166,6 +166,14 @@ class Authorizer:
             known = self._decided[key] = decide(self.access.acls, principal, operation, resource, self._heirs)
         return known
 
+    def is_operator(self, principal: str) -> bool:
+        """Return whether the principal may use connections that are reserved for operators: superusers may. Where
+        clients need not say who they are, or nobody is a superuser and rules are not enforced, everybody may."""
+        settings = self.settings
+        if settings.authorization or (settings.authentication and settings.superusers):
+            return principal in settings.superusers
+        return True
+
     def spared(self, principal: str) -> tuple[str, ...]:
         """Return the principals whose tokens and quotas this principal may not change: the superusers, unless it is
         one itself. Empty if rules are not enforced."""

@@ -37,7 +37,7 @@ _expires = click.option(
 async def _access(gateways: tuple[str, ...]) -> AccessAnswer:
     """Ask the cluster for all of its tokens, rules and quotas, and return them. Raises the client's error, such as
     ``FORBIDDEN``."""
-    async with connect(gateways) as log:
+    async with connect(gateways, operator=True) as log:
         return await log.access.describe()
 
 
@@ -61,7 +61,7 @@ def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> 
     its SHA-256."""
 
     async def task() -> str:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             return await log.access.create_token(principal, expires)
 
     _show_token(run(task))
@@ -92,7 +92,7 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
         raise click.UsageError("name the token's ID, or --principal")
 
     async def task() -> None:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             await (log.access.revoke_token(token_id) if token_id else log.access.revoke_tokens_of(principal or ""))
 
     run(task)
@@ -115,7 +115,7 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
     --grace."""
 
     async def task() -> str:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             return await log.access.rotate_token(token_id, grace, expires)
 
     _show_token(run(task))
@@ -136,7 +136,7 @@ def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
     that has not connected again in between must get a new producer id."""
 
     async def task() -> None:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             await log.access.rotate_ticket_keys()
 
     run(task)
@@ -179,7 +179,7 @@ def add(principal: str, operation: str, resource: str, deny: bool, gateways: tup
     acl = _acl(principal, operation, resource, deny)
 
     async def task() -> None:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             await log.access.alter_acls(add=[acl])
 
     run(task)
@@ -195,7 +195,7 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
     acl = _acl(principal, operation, resource, deny)
 
     async def task() -> bool:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             there = acl in (await log.access.describe()).acls
             await log.access.alter_acls(remove=[acl])
             return there
@@ -236,7 +236,7 @@ def drop_inherited(gateways: tuple[str, ...]) -> None:
     rule: 'tidelog acls add PRINCIPAL security cluster'."""
 
     async def task() -> tuple[str, ...]:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             before = (await log.access.describe()).heirs
             await log.access.drop_inherited_security()
             return before
@@ -287,7 +287,7 @@ def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) ->
         raise click.UsageError("name what is to be bounded, such as --bytes-in 10m")
 
     async def task() -> Quota:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             before = next(
                 (q for q in (await log.access.describe()).quotas if q.principal == principal), Quota(principal)
             )

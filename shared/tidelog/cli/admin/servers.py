@@ -34,7 +34,7 @@ def list_servers(output: str, gateways: tuple[str, ...]) -> None:
     copies of."""
 
     async def task() -> MetadataAnswer:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             return await log.cluster.status()
 
     status = run(task)
@@ -80,7 +80,7 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
     server in sync can lead them."""
 
     async def task() -> tuple[list[str], list[str]]:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             await log.cluster.drain_server(name)
             status = await log.cluster.status()
             with trio.move_on_after(timeout_s):
@@ -108,7 +108,7 @@ def resume(name: str, gateways: tuple[str, ...]) -> None:
     gradually."""
 
     async def task() -> None:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             await log.cluster.drain_server(name, drain=False)
 
     run(task)
@@ -125,7 +125,7 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
     move them away, or 'tidelog partitions reassign'. If it comes back all the same it is a new server."""
 
     async def task() -> None:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             await log.cluster.forget_server(name)
 
     run(task)
@@ -145,7 +145,7 @@ def scrub(names: tuple[str, ...], no_wait: bool, output: str, gateways: tuple[st
     way starts again. Exit code 0: the rounds have ended; 'tidelog doctor' says what was found."""
 
     async def task() -> dict[str, ScrubStatus]:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             live = [server.node for server in (await log.cluster.status()).servers if not server.fenced]
             begun = {node: await log.cluster.scrub_server(node) for node in names or sorted(live)}
             return begun if no_wait else {node: await _scrubbed(log, node, one) for node, one in begun.items()}

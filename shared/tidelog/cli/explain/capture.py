@@ -67,7 +67,7 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
     taking = _Taking()
 
     async def task() -> None:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             await taking.run(log)
 
     run(task)

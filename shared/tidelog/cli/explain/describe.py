@@ -79,7 +79,7 @@ def describe(where: str, at: datetime | None, output: str, gateways: tuple[str, 
         return
 
     async def task() -> Moment:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             return await TimelineReader(log).moment(at)
 
     moment = run(task)
@@ -100,7 +100,7 @@ def _describe_now(name: str, number: int | None, output: str, gateways: tuple[st
     that is not None. Ends the command with the error ``UNKNOWN_TOPIC`` if the topic or partition does not exist."""
 
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]], tuple[AwaitedGroup, ...]]:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             topic = _only(await log.topics.describe(name, offsets=True), number)
             moved = [p.partition for p in topic.partitions if p.leader_epoch > 0]
             return topic, await log.partitions.histories(topic, moved), await ask_awaited(log, topic)
@@ -151,7 +151,7 @@ def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) 
     command with an error, such as ``UNKNOWN_TOPIC`` if the partition did not exist at that moment."""
 
     async def task() -> tuple[list[Document], Moment]:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             reader = TimelineReader(log)
             moment = await reader.moment(at)
             topic = topic_at(moment, name)

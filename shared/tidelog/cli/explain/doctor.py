@@ -140,7 +140,7 @@ async def _take_snapshot(url: str, found: list[Finding], asked: dict[str, Metric
     the gateway does not answer, add a problem to ``found`` and return None. If only the controllers fail, add a
     warning; the snapshot then has no ``quorum``. What the gateway says of itself is added to ``asked``."""
     try:
-        async with connect((url,)) as log:
+        async with connect((url,), operator=True) as log:
             with suppress(TidelogError):  # without the right to it, or 'metrics = false'
                 asked[url] = await log.cluster.metrics()
             return await _first_snapshot(log, url, found)
@@ -172,7 +172,7 @@ async def _look_at_gateways(asked: Mapping[str, MetricsAnswer]) -> tuple[Gateway
 
     async def ask(url: str, before: MetricsAnswer) -> None:
         with suppress(TidelogError):
-            async with connect((url,)) as log:
+            async with connect((url,), operator=True) as log:
                 looks[url] = look_of(url, before, await log.cluster.metrics())
 
     async with trio.open_nursery() as nursery:
@@ -211,7 +211,7 @@ async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Findin
     ``view`` with the answers added. Failures are added to ``found`` as findings. If the gateway itself fails, the
     snapshot is returned unchanged."""
     try:
-        async with connect((url,)) as log:
+        async with connect((url,), operator=True) as log:
             with shown(Bar("measuring how fast the disks fill")):
                 return await _whole_snapshot(log, f"gateway {url}", view, found)
     except TidelogError as error:

@@ -19,7 +19,7 @@ def status(output: str, gateways: tuple[str, ...]) -> None:
     which clients find them, and the partitions that are offline, under-replicated, paused or read-only."""
 
     async def task() -> tuple[Any, Any]:
-        async with connect(gateways) as log:
+        async with connect(gateways, operator=True) as log:
             return await log.cluster.status(), await log.cluster.quorum()
 
     metadata, quorum = run(task)

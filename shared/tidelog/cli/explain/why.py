@@ -56,8 +56,8 @@ def why(question: tuple[str, ...], at: datetime | None, output: str, gateways: t
         raise click.UsageError("--at goes with TOPIC/PARTITION only")
 
     async def task() -> Explanation:
-        async with connect(gateways) as log:
-            return await answer_question(log, asked, lambda url: connect((url,)))
+        async with connect(gateways, operator=True) as log:
+            return await answer_question(log, asked, lambda url: connect((url,), operator=True))
 
     print_explanation(run(task), output)
 
@@ -91,7 +91,7 @@ def _explain_partition(name: str, number: int, at: datetime | None, output: str,
     else:
 
         async def task() -> Any:
-            async with connect(gateways) as log:
+            async with connect(gateways, operator=True) as log:
                 return await log.partitions.history(name, number)
 
         entries = run(task)

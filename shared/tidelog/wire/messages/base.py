@@ -160,6 +160,9 @@ class Hello(Message):
     """Highest version of the protocol that the sender speaks; -1: ``version``."""
     capabilities: tuple[str, ...] = ()
     """The capabilities that a client wants to use (``wire.capabilities``)."""
+    operator: bool = False
+    """Whether an operator looks at the cluster with this client. A gateway that is full may let it in all the same,
+    to one of the connections that are reserved for operators (``operator_reserved_connections``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,10 @@ class Stage:
         """What the audit got."""
         return [json.loads(record.value or b"") for record in self.journal.next_batch()]
 
-    def come(self, token: str = "", remote: str = "10.0.0.9:40000") -> FakeLink | TidelogError:
-        hello = Hello(PROTOCOL_VERSION, "client", "app", token=token)
+    def come(
+        self, token: str = "", remote: str = "10.0.0.9:40000", *, operator: bool = False
+    ) -> FakeLink | TidelogError:
+        hello = Hello(PROTOCOL_VERSION, "client", "app", token=token, operator=operator)
         link = FakeLink(hello, remote)
         refusal = self.door.authenticate(hello, link)  # type: ignore[arg-type]
         if refusal is not None:
@@ -110,8 +112,8 @@ class Stage:
         self.door.on_open(link)  # type: ignore[arg-type]
         return link
 
-    def let_in(self, token: str = "", remote: str = "10.0.0.9:40000") -> FakeLink:
-        link = self.come(token, remote)
+    def let_in(self, token: str = "", remote: str = "10.0.0.9:40000", *, operator: bool = False) -> FakeLink:
+        link = self.come(token, remote, operator=operator)
         assert isinstance(link, FakeLink), link
         return link
 

@@ -76,6 +76,8 @@ def _full(look: GatewayLook, recent: Sequence[RefusedClient]) -> Iterator[Findin
     rows = [one for one in recent if one.cause == "gateway_full"]
     if rows:
         yield _gateway_full(look, f"It refused {_clients(look, rows)}.")
+    elif 0 <= look.limit < look.connections:  # with this command, which it has let in all the same
+        yield _gateway_full(look, "This command has a connection that is reserved for operators.")
     for cause in ("address_full", "principal_full"):
         rows = [one for one in recent if one.cause == cause]
         for who in dict.fromkeys(one.address if cause == "address_full" else one.principal for one in rows):

@@ -63,6 +63,14 @@ def test_a_full_gateway_is_named_with_those_who_fill_it() -> None:
     assert "4 connections" in one.evidence and "hog 17, meek 3" in one.evidence and "another gateway" in one.next_step
 
 
+def test_a_full_gateway_that_let_this_command_in_is_named_though_it_refused_nobody() -> None:
+    look = GatewayLook("ws://g1", 21, 20, (("hog", 17), ("meek", 4)), now_ms=NOW)
+    (one,) = examine_gateways([look])
+    assert one.cause == "gateway-full" and "reserved for operators" in one.evidence and "hog 17" in one.evidence
+    assert not list(examine_gateways([replace(look, connections=20)])), "the last place may be that of this command"
+    assert not list(examine_gateways([replace(look, limit=-1)]))
+
+
 def test_an_address_that_has_all_its_connections_is_another_cause() -> None:
     (one,) = found(refused("address_full"))
     assert one.cause == "address-connections-used-up" and "10.0.0.9" in one.what and one.evidence
