@@ -4,6 +4,7 @@
     .venv/bin/python deploy/incidents read-only --seed 7        # one of them (or several, one after the other)
     .venv/bin/python deploy/incidents --all                     # all, with their twins
     .venv/bin/python deploy/incidents --two                     # five runs with two at once
+    .venv/bin/python deploy/incidents --two quota read-only     # these two at once
     .venv/bin/python deploy/incidents --healthy 10              # no incident for ten minutes: no finding
 
 An incident is right if ``tidelog doctor`` names its cause, with evidence and next step, within 30 seconds, calls
@@ -38,7 +39,7 @@ PAIRS = 5
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--seed", default=1, show_default=True, help="Seed of names, servers and times.")
 @click.option("--all", "is_all", is_flag=True, help="All incidents, with their twins.")
-@click.option("--two", is_flag=True, help=f"{PAIRS} runs with two incidents at once, drawn by the seed.")
+@click.option("--two", is_flag=True, help=f"The two named at once; without names {PAIRS} pairs that the seed draws.")
 @click.option("--one-cluster", is_flag=True, help="Plant the named ones one after the other in one cluster.")
 @click.option("--limit", "limit_s", default=NAMED_S, show_default=True, help="Seconds until a cause must be named.")
 @click.option("--healthy", "minutes", type=float, metavar="MINUTES", help="No incident: whatever is found is false.")
@@ -71,7 +72,11 @@ def main(
         sys.exit(1 if false else 0)
     turns = [(catalogue[name],) for name in (catalogue if is_all else names)]
     plays: list[Turns] = [turns] if one_cluster else [[turn] for turn in turns]
-    if two:
+    if two and names:
+        if len(names) != 2:
+            raise click.UsageError("--two takes two names, or none")
+        plays = [[(catalogue[names[0]], catalogue[names[1]])]]
+    elif two:
         plays += [[pair] for pair in pairs(catalogue, seed, PAIRS)]
     if not plays or not plays[0]:
         raise click.UsageError("name an incident, or choose --all, --two or --healthy")
