@@ -112,7 +112,7 @@ FIELD_RULES = (
         "topic",
         "describe cluster",
         "What servers count, they count of all topics.",
-        _fields("MetricsAnswer", "page unreadable.topic_id differing.topic_id"),
+        _fields("MetricsAnswer", "page recent unreadable.topic_id differing.topic_id"),
     ),
     FieldRule(
         "principal",
