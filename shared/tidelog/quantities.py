@@ -117,3 +117,8 @@ def in_words(number: float, unit: Unit) -> str:
         if multiple.denominator == 1 and unit.factors[name.lower()] != 1:
             return f"{multiple.numerator}{name}"
     return ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 partition" and "12 partitions"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -171,11 +171,6 @@ def print_for_programs(output: str, table: Table, document: Any) -> bool:
     return output in (JSON, TSV, NAMES)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 partition" and "12 partitions"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _for_people(value: object) -> str:
     """Return the text of a value in a table for people: lists as words, and "" for None."""
     if value is None:

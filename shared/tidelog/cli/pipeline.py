@@ -18,9 +18,10 @@ from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.connection_options import settings_of
 from tidelog.cli.exit_status import DONE, FAILED, INTERRUPTED
 from tidelog.cli.main import gateway_option, token_in
-from tidelog.cli.output import Cell, Table, counted, json_text, print_json, result_output, say
+from tidelog.cli.output import Cell, Table, json_text, print_json, result_output, say
 from tidelog.errors import ConfigError
 from tidelog.printable import escaped_lines
+from tidelog.quantities import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

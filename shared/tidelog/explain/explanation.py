@@ -82,8 +82,3 @@ def shortened(names: Sequence[str], most: int = 10) -> str:
     if len(names) <= most:
         return listed(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 partition" and "12 partitions"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import CorruptBatch
-from tidelog.explain.explanation import Explanation, counted, iso, listed, moment, span
+from tidelog.explain.explanation import Explanation, iso, listed, moment, span
 from tidelog.explain.inquiry import Inquiry, describe_partition
+from tidelog.quantities import counted
 from tidelog.types import Position
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import CODES, TidelogError
-from tidelog.explain.explanation import Explanation, counted, iso, moment, span
+from tidelog.explain.explanation import Explanation, iso, moment, span
+from tidelog.quantities import counted
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from tidelog.errors import refuse
-from tidelog.explain.explanation import Explanation, counted, listed, span
+from tidelog.explain.explanation import Explanation, listed, span
 from tidelog.explain.inquiry import Inquiry, describe_partition
 from tidelog.explain.samples import samples, total
+from tidelog.quantities import counted
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log

@@ -11,9 +11,9 @@ from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
-from tidelog.cli.output import Table, counted, list_output, print_for_programs, say, show
+from tidelog.cli.output import Table, list_output, print_for_programs, say, show
 from tidelog.client.log import Log
-from tidelog.quantities import SECONDS
+from tidelog.quantities import SECONDS, counted
 from tidelog.wire.messages import MetadataAnswer, ScrubStatus
 
 _POLL_S = 0.2

@@ -20,7 +20,6 @@ from tidelog.cli.output import (
     Cell,
     Column,
     Table,
-    counted,
     list_output,
     print_for_programs,
     print_json,
@@ -29,7 +28,7 @@ from tidelog.cli.output import (
     show,
 )
 from tidelog.errors import TidelogError
-from tidelog.quantities import in_words, unit_of
+from tidelog.quantities import counted, in_words, unit_of
 from tidelog.types import INTERNAL_PREFIX
 
 if TYPE_CHECKING:

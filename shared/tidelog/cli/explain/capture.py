@@ -16,9 +16,10 @@ from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import Table, counted, names_output, print_for_programs, print_json, say
+from tidelog.cli.output import Table, names_output, print_for_programs, print_json, say
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.quantities import counted
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer

@@ -32,7 +32,7 @@ from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, await
 from tidelog.cli.explain.sentences import LOSSES
 from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run, tls_options
-from tidelog.cli.output import Table, counted, print_for_programs, rows_output, say, say_after
+from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
 from tidelog.cli.progress import Bar, shown
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
@@ -40,6 +40,7 @@ from tidelog.explain.inquiry import ASK_S, Inquiry
 from tidelog.feature_levels import SECURITY
 from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.net.tls import TlsFiles
+from tidelog.quantities import counted
 from tidelog.wire.messages import (
     DifferingCopies,
     FeaturesAnswer,

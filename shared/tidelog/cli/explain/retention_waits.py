@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log

@@ -8,7 +8,8 @@ import click
 
 from tidelog.cli.explain.sentences import refill_in_words
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import WIDE, Table, counted, list_output, print_for_programs, say
+from tidelog.cli.output import WIDE, Table, list_output, print_for_programs, say
+from tidelog.quantities import counted
 
 
 @click.command()

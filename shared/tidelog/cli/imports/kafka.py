@@ -17,9 +17,10 @@ import trio
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import Table, console, counted, print_json, result_output, say
+from tidelog.cli.output import Table, console, print_json, result_output, say
 from tidelog.errors import ConfigError
 from tidelog.printable import escaped
+from tidelog.quantities import counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

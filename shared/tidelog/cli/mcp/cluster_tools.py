@@ -18,9 +18,9 @@ from tidelog.cli.explain.sentences import change_in_words, event_in_words
 from tidelog.cli.mcp.next_steps import for_agents
 from tidelog.cli.mcp.tool import Answer, CallError, Tool, clock, moment
 from tidelog.cli.mcp.topic_tools import PartitionDescription, describe_partitions
-from tidelog.cli.output import counted
 from tidelog.errors import ConfigError
 from tidelog.explain.questions import FORMS, PartitionQuestion, answer_question, parse_question
+from tidelog.quantities import counted
 from tidelog.timeline.query import TimelineReader, partition_at, topic_at
 from tidelog.types import Acl
 from tidelog.wire.messages import HistoryEntry, TopicInfo

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from tidelog.cli.exit_status import FAILED, UNUSABLE
-from tidelog.cli.output import Table, counted, print_for_programs, rows_output, say
+from tidelog.cli.output import Table, print_for_programs, rows_output, say
 from tidelog.errors import ConfigError
+from tidelog.quantities import counted
 from tidelog.verify import KINDS, Anomaly, Recording, load
 from tidelog.verify import check as judge
 from tidelog.verify.summary import RunSummary, summarize

@@ -15,12 +15,12 @@ from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
-from tidelog.cli.output import Table, counted, list_output, print_for_programs, say
+from tidelog.cli.output import Table, list_output, print_for_programs, say
 from tidelog.cli.progress import Bar, shown
 from tidelog.client.admin.replica_comparison import Comparison
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
-from tidelog.quantities import MIB_PER_S
+from tidelog.quantities import MIB_PER_S, counted
 from tidelog.wire.messages import MetadataAnswer, TopicInfo
 
 AT_ONCE = 8

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 MOST_NAMED = 5

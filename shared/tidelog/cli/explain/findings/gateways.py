@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.gateway_looks import GatewayLook
 from tidelog.errors import TidelogError
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 from tidelog.wire.messages import RefusedClient
 
 RECENT_MS = 30_000

@@ -8,7 +8,7 @@ from tidelog.cli.explain.findings.disks import examine_disk, examine_starved
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.sentences import clock
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 from tidelog.timeline.sentences import reason
 from tidelog.wire.messages import MetadataAnswer, ServerInfo
 

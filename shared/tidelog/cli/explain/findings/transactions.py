@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import WaitingReaders
 from tidelog.cli.explain.sentences import clock_time
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 
 LONG_TRANSACTION_MS = 60_000
 """Milliseconds for which a transaction may hold up readers without a warning: the time-out of a transaction that sets

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from tidelog.cli.explain.findings.finding import WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
-from tidelog.explain.explanation import counted
 from tidelog.explain.samples import total
+from tidelog.quantities import counted
 from tidelog.wire.messages import HistoryEntry
 
 WINDOW_MS = 120_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.retention_waits import lost_in_words
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 
 FAR_BEHIND = 10_000
 """Number of records that a group with members may lag without a report."""

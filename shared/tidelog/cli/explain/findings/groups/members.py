@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding, waiting
 from tidelog.cli.explain.group_looks import LATE_S, GroupLook, PartitionLook
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 from tidelog.wire.messages import GroupEvent
 
 WINDOW_MS = 60_000

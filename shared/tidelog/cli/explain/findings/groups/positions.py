@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.group_looks import GroupLook, PartitionLook
-from tidelog.explain.explanation import counted
+from tidelog.quantities import counted
 from tidelog.wire.messages import MovedPosition
 
 SETTLED_MS = 10_000
