@@ -12,7 +12,7 @@ help:
 	@echo "make dist      wheel and source distribution in dist/; 'pip install dist/*.whl' installs the command tidelog"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1] [MAJORITY=1]  the deterministic simulation over many seeds, on all cores"
-	@echo "make buggy [SEEDS=1000]   the bugs of docs/examples/buggy are found, and their mended twins pass so many seeds each"
+	@echo "make buggy [SEEDS=1000] [FIRST=0]   the bugs of docs/examples/buggy are found, and their mended twins pass so many seeds each"
 	@echo "make power [LOSSES=10000]   power losses of all replica servers, with unsynced writes in any order"
 	@echo "make scale [PARTITIONS=10000]   what a large simulated cluster costs: messages, bytes, operations"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
@@ -133,7 +133,7 @@ simulate: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
 
 buggy: $(STAMP)
-	$(BIN)/python deploy/bench/buggy.py --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS))
+	$(BIN)/python deploy/bench/buggy.py --first-seed $(FIRST) --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS))
 
 power: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation.power $(if $(LOSSES),--losses $(LOSSES)) $(if $(JOBS),--jobs $(JOBS))
