@@ -39,6 +39,7 @@ from tidelog.verify import Recorder, check, load
 from tidelog.verify.summary import RunSummary, summarize
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.processes import end_with_sigterm
 from chaos.cluster import capabilities, versions
 from chaos.cluster.cluster import ChaosCluster, OneHost, OwnHosts
 from chaos.cluster.network_namespaces import enter_own_network
@@ -151,6 +152,7 @@ def main(
         old = old and versions.resolve(old)
     except versions.NoRevision as error:
         raise click.UsageError(f"git does not know revision {old!r}. {error}".strip()) from error
+    end_with_sigterm()
     if table is not None:
         _run_table(TablePlan(table, records, kills, seed), report)
         return

@@ -154,9 +154,7 @@ def test_a_page_that_is_costly_rests_so_that_looking_takes_a_bounded_part_of_the
     assert costly(OPENMETRICS) != costly(OPENMETRICS) and looks == 5, "what costs little is always new"
 
 
-async def test_recent_metrics_show_what_was_counted_in_the_last_seconds(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_recent_metrics_show_what_was_counted_in_the_last_seconds(mock_clock: trio.testing.MockClock) -> None:
     tea = Tea(cups=100)
     recent = RecentMetrics(lambda: samples(tea), trio.current_time)
 
@@ -164,9 +162,15 @@ async def test_recent_metrics_show_what_was_counted_in_the_last_seconds(
         page, ms = recent.show()
         return total(page, "tea_drunk_cups_total"), round(total(page, "tea_brew_seconds_count")), ms
 
+    async def wait(*seconds: float) -> None:
+        for each in seconds:
+            mock_clock.jump(each)
+            await trio.testing.wait_all_tasks_blocked()
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recent.run)
-        await trio.sleep(1)
+        await trio.testing.wait_all_tasks_blocked()
+        await wait(1)
         tea.cups += 1
         tea.brews.observe(1.5)
         count(tea.eaten, "plum", 700)
@@ -175,15 +179,15 @@ async def test_recent_metrics_show_what_was_counted_in_the_last_seconds(
         assert total(page, "tea_brew_seconds_sum") == 1.5 and total(page, "tea_brew_seconds_bucket", le="1.0") == 0
         assert total(page, "tea_brew_seconds_bucket", le="2.0") == 1
         assert total(page, "tea_eaten_bytes_total", kind="plum") == 700
-        await trio.sleep(KEEP_S)
+        await wait(KEEP_S - 1, 1)
         tea.cups += 1
         assert drunk() == (2, 1, 6000)
-        await trio.sleep(KEEP_S)  # what was counted before the first state of ``run`` is forgotten
+        await wait(KEEP_S - 1, 1)  # what was counted before the first state of ``run`` is forgotten
         assert drunk() == (1, 0, 6000)
-        await trio.sleep(KEEP_S - 1.001)
-        assert drunk() == (1, 0, 9999)
-        await trio.sleep(1)
-        assert drunk() == (0, 0, 5999)
+        await wait(KEEP_S - 2)
+        assert drunk() == (1, 0, 9000)
+        await wait(1)
+        assert drunk() == (0, 0, 5000)
         nursery.cancel_scope.cancel()
 
 
