@@ -10,6 +10,8 @@ from tidelog.spark.worker_python import worker_python
 
 pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 HOME = Path(os.path.realpath(pyspark.__file__)).parent
+GIVEN = tuple(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+"""The path of these tests, by which they may have another PySpark than the installed one."""
 PRINT = """\
 import os, pyspark, sys
 print(os.environ["PYTHONPATH"], sys.prefix, pyspark.__file__, sys.argv[1:], sep="\\n")
@@ -35,9 +37,14 @@ def sparks_path(*user: str) -> str:
 @pytest.mark.parametrize("user", [(), ("/of/the/user", "/of/another.jar")], ids=["no path", "a path"])
 def test_it_is_this_python_with_the_installed_pyspark_and_the_users_path(cache: Path, user: tuple[str, ...]) -> None:
     script = worker_python("local[2]")
-    environ = {**os.environ, "PYTHONPATH": sparks_path(*user)}
+    environ = {**os.environ, "PYTHONPATH": sparks_path(*user, *GIVEN)}
     run = subprocess.run([script, "-c", PRINT, "a b", "*"], env=environ, capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == [":".join(user), sys.prefix, str(HOME / "__init__.py"), "['a b', '*']"]
+    assert run.stdout.splitlines() == [
+        ":".join((*user, *GIVEN)),
+        sys.prefix,
+        str(HOME / "__init__.py"),
+        "['a b', '*']",
+    ]
     assert Path(script).parent == cache / "tidelog"
     assert worker_python("local") == script
     assert [each.name for each in (cache / "tidelog").iterdir()] == [Path(script).name]
