@@ -138,8 +138,8 @@ class GatewayConfig(ListenConfig):
     )
     operator_reserved_connections: int = setting(
         _CONNECTIONS.operator_reserved_connections,
-        "Where one of these bounds is reached, so many connections more are for operators: for commands such as"
-        " 'tidelog doctor', of superusers only if clients must say who they are. 0: none.",
+        "Connections beyond these bounds that are reserved for operators, who use commands such as 'tidelog doctor'."
+        " Only superusers get one with authorization, or with authentication and superusers. 0: none are reserved.",
         0,
         SPARE_CONNECTIONS // 2,
     )

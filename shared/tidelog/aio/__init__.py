@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.aio.loop import AsyncioLoop
 from tidelog.client.backward_consumer import BackwardConsumer
@@ -49,5 +49,14 @@ def connect(
     entering raises ``Unreachable`` if no gateway can be reached within ``connect_timeout_s``, and ``UNAUTHENTICATED``
     if the token is invalid or missing."""
     loop = AsyncioLoop(TlsFiles(tls))
-    given: dict[str, Any] = {"tracing": tracing, "discover": discover, "operator": operator}
-    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, **given)
+    return open_log(
+        urls,
+        loop,
+        connect_timeout_s,
+        request_timeout_s,
+        token,
+        name,
+        tracing=tracing,
+        discover=discover,
+        operator=operator,
+    )

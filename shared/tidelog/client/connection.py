@@ -97,7 +97,9 @@ class GatewayConnection:
         self.down_since = -math.inf
         version = PROTOCOL_VERSION
         self._hello = Hello(
-            *(version, "client", node),
+            version,
+            "client",
+            node,
             token=token,
             version_min=version,
             version_max=version,

@@ -29,7 +29,7 @@ RESERVED_CONNECTIONS = Metric(
     "tidelog_gateway_reserved_connections",
     "gauge",
     "connections",
-    "Operators who are connected although a bound on connections is reached: at most operator_reserved_connections.",
+    "Reserved connections that operators use: at most operator_reserved_connections.",
 )
 PRINCIPAL_CONNECTIONS = Metric(
     "tidelog_gateway_principal_connections",

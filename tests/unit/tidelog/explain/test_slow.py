@@ -42,8 +42,8 @@ def server(count: int, *, commit: float = 0, fetch: float = 0, flush: float = 0,
     return "".join(histogram(name, count, ms) for name, ms in times if ms) + f"{LATE} {late}\n"
 
 
-def told(*answers: dict[str, MetricsAnswer]) -> Explanation:
-    """What is told of the answers of processes, by name, at one look or two."""
+def explain(*answers: dict[str, MetricsAnswer]) -> Explanation:
+    """Return the explanation of what processes answered, by name, when they were asked once or twice."""
     looks = {node: look_at(answer) for node, answer in answers[0].items()}
     for again in answers[1:]:
         looks |= {node: look_again(looks[node], answer, 1.0) for node, answer in again.items()}
@@ -53,7 +53,7 @@ def told(*answers: dict[str, MetricsAnswer]) -> Explanation:
 def answers(
     pages: dict[str, str], recent: dict[str, str] | None = None, recent_ms: int = 7000
 ) -> dict[str, MetricsAnswer]:
-    """Answers with these pages; without ``recent`` those of processes of an earlier release."""
+    """Return answers with these pages of metrics. Without ``recent`` they are those of an earlier release."""
     if recent is None:
         return {node: MetricsAnswer(page) for node, page in pages.items()}
     return {
@@ -96,7 +96,7 @@ def pages(ack: float, **servers: str) -> dict[str, str]:
 def test_the_station_that_takes_the_most(
     ack: float, leader: dict[str, float], follower: dict[str, float], station: str, words: str
 ) -> None:
-    found = told(answers(pages(ack, r1=server(10, **leader), r2=server(10, **follower))))
+    found = explain(answers(pages(ack, r1=server(10, **leader), r2=server(10, **follower))))
     stations = found.facts["stations_ms"]
     assert max(stations, key=stations.get) == station and abs(sum(stations.values()) - ack) < 0.01
     assert found.sentences[0].startswith(f"Most of the time of an ack of orders/0 goes to {words}")
@@ -106,7 +106,7 @@ def test_the_station_that_takes_the_most(
 def test_the_times_of_the_last_seconds_and_how_many_these_are() -> None:
     whole = {"": histogram(ACKS, 100, 80), "r1": server(100, commit=70), "r2": server(100, fetch=60)}
     recent = {"": histogram(ACKS, 10, 2), "r1": server(10, commit=1), "r2": server(10, fetch=1)}
-    found = told(answers(whole, recent))
+    found = explain(answers(whole, recent))
     assert found.facts["acks"]["count"] == 10 and found.facts["acks"]["mean_ms"] == 2
     servers = found.facts["servers"]
     assert servers["r1"]["commit"]["mean_ms"] == 1 and servers["r2"]["fetch"]["mean_ms"] == 1
@@ -118,7 +118,7 @@ def test_the_times_of_the_last_seconds_and_how_many_these_are() -> None:
 def test_processes_of_an_earlier_release_count_between_two_looks() -> None:
     first = answers({"": histogram(ACKS, 100, 80), "r1": server(100, commit=70)})
     later = answers({"": f"{ACKS}_sum 8.02\n{ACKS}_count 110\n", "r1": f"{COMMITS}_sum 7.01\n{COMMITS}_count 110\n"})
-    found = told(first, later)
+    found = explain(first, later)
     assert found.facts["acks"]["count"] == 10 and found.facts["acks"]["mean_ms"] == 2
     assert found.facts["servers"]["r1"]["commit"]["mean_ms"] == 1 and found.facts["interval_s"] == 1
     assert "in the last 1.0 s." in found.sentences[2]
@@ -127,30 +127,36 @@ def test_processes_of_an_earlier_release_count_between_two_looks() -> None:
 def test_only_one_server_of_an_earlier_release_counts_between_two_looks() -> None:
     pages = {"": histogram(ACKS, 100, 80), "r1": server(100, commit=70)}
     first = answers(pages, {"": histogram(ACKS, 10, 2), "r1": ""}) | answers({"r2": server(100, fetch=60)})
-    found = told(first, answers({"r2": f"{FETCHES}_sum 6.005\n{FETCHES}_count 101\n"}))
+    found = explain(first, answers({"r2": f"{FETCHES}_sum 6.005\n{FETCHES}_count 101\n"}))
     assert found.facts["interval_s"] == 7 and found.facts["servers"]["r2"]["interval_s"] == 1
     assert found.facts["servers"]["r2"]["fetch"]["mean_ms"] == 5
-    unanswered = told(first)
+    unanswered = explain(first)
     assert "Follower r2, since its start: a fetch 60 ms on average" in unanswered.sentences[3]
 
 
 @pytest.mark.parametrize("older", [False, True])
 def test_without_recent_acks_all_since_the_start_count(older: bool) -> None:
     both = pages(50, r1=server(10, commit=5))
-    found = told(answers(both), answers(both)) if older else told(answers(both, {"": "", "r1": server(1, commit=9)}))
+    found = (
+        explain(answers(both), answers(both))
+        if older
+        else explain(answers(both, {"": "", "r1": server(1, commit=9)}))
+    )
     assert found.facts["interval_s"] == 0 and found.facts["acks"]["mean_ms"] == 50
     assert found.facts["servers"]["r1"]["commit"]["mean_ms"] == 5
     assert "since the start of each process." in found.sentences[2]
 
 
 def test_without_any_ack_nothing_is_known() -> None:
-    assert told(answers({"": "", "r1": ""})).sentences[0].startswith("No batch has been acked through this gateway")
+    assert (
+        explain(answers({"": "", "r1": ""})).sentences[0].startswith("No batch has been acked through this gateway")
+    )
 
 
 def test_each_server_and_what_held_batches_up() -> None:
     gateway = histogram(ACKS, 10, 50) + f'{HOLDS}{{principal="alice"}} 3\n{RETRIES}{{code="NOT_LEADER"}} 2\n'
     servers = {"r1": server(10, commit=5, flush=2), "r2": server(10, fetch=3, flush=2, late=0.3)}
-    found = told(answers({"": gateway, **servers}))
+    found = explain(answers({"": gateway, **servers}))
     text = " ".join(found.sentences)
     assert "Leader r1, from append to commit, since its start: 5 ms on average, 99 of 100 within 10 ms (10" in text
     assert "Follower r2, since its start: a fetch 3 ms on average" in text
