@@ -4,7 +4,8 @@ The way in is ``world.World``, which a test gets as the fixture ``tidelog_world`
 
     run         one run: the cluster starts, programs and faults run, everything heals, the invariants are judged
     programs    the user's functions as processes: started, killed, paused, started again
-    faults      what a seed does to the programs and the cluster, as a list that is drawn before the run
+    faults      what may happen to the programs and the cluster
+    swarm       draws the faults of a run from its seed
     strikes     carries the faults out
     traffic     what the programs send and receive: lines of the trace, and the moments at which faults strike
     outcome     what invariants see at the end; ``invariants`` has ready-made ones

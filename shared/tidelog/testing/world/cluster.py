@@ -19,9 +19,14 @@ GATEWAY = "g1"
 CONTROLLER = "c1"
 SERVERS = REPLICAS
 ADDRESS = GATEWAY_URL
-HEARTBEATS_MS = (500, 500, 3000)
+HEARTBEATS_MS = (250, 500, 1000, 3000)
 """How often members of groups heartbeat: the setting of a run is one of these. A rebalance takes up to two
 heartbeats, and with short ones a partition changes hands several times while a program has work."""
+LATENCIES_S = (0.0005, 0.0005, 0.005, 0.03)
+"""How long bytes take from one node to another: half of one of these to twice as long. What takes several round
+trips, such as a transaction, is late by another time in each run, against the timers of other programs."""
+CHECK_S = 5.0
+"""Seconds after which a server asks the controller again whether it is active: there is no other one."""
 
 
 class WorldServices(Services):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 
 import trio
 
@@ -25,6 +26,9 @@ SUPERVISOR_S = 0.5
 """Seconds after which a program that ended by an error of the cluster is started again."""
 GRACE_S = 30.0
 """Seconds that a program has to end after it was asked to stop; then it is killed."""
+
+SLICE_S = (0.002, 0.5)
+"""How long a slow process gets the CPU at a time, and then does not, in seconds: each power of ten as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Process:
     """Cancelled to ask the process to stop."""
     back_s: float = 0.0
     """After how many seconds a process that was asked to stop is started again."""
+    slow_until: float = 0.0
+    """Until when the process gets little CPU."""
     is_late: bool = False
     """Whether the first process is not to start with the others."""
 
@@ -176,6 +182,35 @@ class Processes:
         self._stopped.stop(one.node)
         self._wires.clock.call_later(seconds, partial(self._resume, name, one.starts))
 
+    def slow_down(self, name: str, seconds: float, rng: Random) -> None:
+        """Let a process get little CPU for some seconds: it stands still again and again, and for so long that what
+        it does between two waits takes time. Does nothing if it does not run."""
+        one = self.all[name]
+        if one.state == "up" and one.slow_until < self._wires.clock.now:
+            one.slow_until = self._wires.clock.now + seconds
+            self._log(one.node, "gets little CPU")
+            self._starve(one, one.starts, rng)
+
+    def speed_up(self) -> None:
+        """Let all slow processes have their CPU again."""
+        for one in self.all.values():
+            one.slow_until = 0.0
+
+    def _starve(self, one: Process, incarnation: int, rng: Random) -> None:
+        """Take the CPU from a process for a moment, unless it has ended or is slow no more."""
+        clock = self._wires.clock
+        if one.starts != incarnation or one.state not in ("up", "paused") or clock.now >= one.slow_until:
+            return
+        if one.state == "up":
+            self._stopped.stop(one.node)
+        clock.call_later(_short(rng), partial(self._feed, one, incarnation, rng))
+
+    def _feed(self, one: Process, incarnation: int, rng: Random) -> None:
+        """Give a slow process the CPU for a moment."""
+        if one.starts == incarnation and one.state == "up":
+            self._stopped.resume(one.node)
+        self._wires.clock.call_later(_short(rng), partial(self._starve, one, incarnation, rng))
+
     def _resume(self, name: str, incarnation: int) -> None:
         one = self.all[name]
         if one.state == "paused" and one.starts == incarnation:
@@ -215,6 +250,12 @@ class Processes:
             return
         one.state, one.error = "down", first
         self._wires.clock.call_later(SUPERVISOR_S, partial(self.start, one.name))
+
+
+def _short(rng: Random) -> float:
+    """Return how long a slow process has the CPU, or has it not."""
+    least, most = SLICE_S
+    return float(least * (most / least) ** rng.random())
 
 
 def is_of_cluster(error: BaseException) -> bool:

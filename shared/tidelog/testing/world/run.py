@@ -19,6 +19,7 @@ from tidelog.client.log import Log
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.trio_loop import connect
 from tidelog.errors import TidelogError
+from tidelog.net import controller_link
 from tidelog.net.link import PATIENCE
 from tidelog.net.websocket import frame_stream
 from tidelog.net.websocket.frame_stream import FrameStream
@@ -27,7 +28,7 @@ from tidelog.testing.hardware.loop import stream
 from tidelog.testing.shells.determinism import determined
 from tidelog.testing.shells.streams import NODE
 from tidelog.testing.world.clock import EventClock
-from tidelog.testing.world.cluster import ADDRESS, HEARTBEATS_MS, WorldServices
+from tidelog.testing.world.cluster import ADDRESS, CHECK_S, HEARTBEATS_MS, LATENCIES_S, WorldServices
 from tidelog.testing.world.entropy import WallClocks, seeded, without_collection
 from tidelog.testing.world.faults import PROGRAM_KINDS, Calm, WorldFault
 from tidelog.testing.world.outcome import Invariant, Outcome, judge
@@ -97,7 +98,9 @@ class WorldRun:
         self._faults = faults
         self._clock = EventClock()
         self._clocks = WallClocks(self._clock.current_time)
-        self._wires = Wires(stream(seed, "world network"), self._clock)
+        settings = stream(seed, "world settings")
+        self._heartbeat_ms = settings.choice(HEARTBEATS_MS)
+        self._wires = Wires(stream(seed, "world network"), self._clock, settings.choice(LATENCIES_S))
         self._stopped = StoppedTasks()
         self._traffic = Traffic(self._log, self._clock.current_time)
         self._strikes: Strikes | None = None
@@ -146,6 +149,7 @@ class WorldRun:
             mock.patch.object(frame_stream, "direct_socket", wires.direct_socket),
             mock.patch.object(frame_stream, "read_when_ready", wires.read_when_ready),
             mock.patch.object(WebSocketTransport, "connect", connect_and_observe),
+            mock.patch.object(controller_link, "CHECK_S", CHECK_S),
         ):
             yield
 
@@ -173,8 +177,8 @@ class WorldRun:
         NODE.set("world")
         self._clock.context = copy_context()
         async with trio.open_nursery() as nursery:
-            heartbeat_ms = stream(self._seed, "world settings").choice(HEARTBEATS_MS)
-            services = WorldServices(self._wires, nursery, folder, stream(self._seed, "world disks"), heartbeat_ms)
+            disks = stream(self._seed, "world disks")
+            services = WorldServices(self._wires, nursery, folder, disks, self._heartbeat_ms)
             with self._main_scope:
                 for node in services.names:
                     services.start(node)

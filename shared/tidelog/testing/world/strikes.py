@@ -96,6 +96,7 @@ class Strikes:
         self._healed.set()
         self._slow.clear()
         self._wires.heal()
+        self._processes.speed_up()
         for disk in self._services.disks.values():
             disk.heal()
         for node in self._services.names:
@@ -130,6 +131,8 @@ class Strikes:
             self._processes.start_late(fault.target, fault.seconds)
         elif fault.kind == "pause_program":
             self._processes.pause(fault.target, fault.seconds)
+        elif fault.kind == "slow_program":
+            self._processes.slow_down(fault.target, fault.seconds, self._rng)
         elif fault.kind == "lose_request":
             wires.cut(node, silent=True)
             self._isolate(node, fault.seconds)

@@ -21,9 +21,6 @@ from tidelog.testing.shells.streams import CAPACITY, NODE
 from tidelog.testing.world.clock import EventClock
 from tidelog.types import Buffer
 
-LATENCY_S = 0.0005
-"""How long bytes take from one node to another: half of this to twice as long."""
-
 
 class Wire:
     """One direction of a connection: bytes in flight, and the tasks that wait for it."""
@@ -193,10 +190,13 @@ class WireListener(trio.abc.Listener[WireStream]):
 
 
 class Wires:
-    """All connections of a run."""
+    """All connections of a run. ``latency_s``: how long bytes take from one node to another; half of this to twice as
+    long."""
 
-    def __init__(self, rng: random.Random, clock: EventClock) -> None:
-        self.latency = LATENCY_S
+    def __init__(self, rng: random.Random, clock: EventClock, latency_s: float) -> None:
+        self.latency_s = latency_s
+        """The seconds that bytes take while no fault makes the network slow."""
+        self.latency = latency_s
         self.clock = clock
         self.listeners: dict[tuple[str, int], WireListener] = {}
         self.dead: set[str] = set()
@@ -314,6 +314,6 @@ class Wires:
     def heal(self) -> None:
         """End all partitions and delays. Mute connections stay mute."""
         self._blocked.clear()
-        self.latency = LATENCY_S
+        self.latency = self.latency_s
         for wire in self._wires:
             self._arrive(wire)

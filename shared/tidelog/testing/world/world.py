@@ -8,10 +8,11 @@ from typing import Any
 
 from tidelog.errors import ConfigError
 from tidelog.testing.hardware.loop import stream
-from tidelog.testing.world.faults import KINDS, Calm, WorldFault, draw
+from tidelog.testing.world.faults import KINDS, Calm, WorldFault
 from tidelog.testing.world.outcome import Invariant, Outcome
 from tidelog.testing.world.programs import Main, Program
 from tidelog.testing.world.run import Setting, Topic, WorldRun
+from tidelog.testing.world.swarm import draw
 from tidelog.types import TopicConfig
 
 
@@ -100,11 +101,12 @@ class World:
         """Let only faults of these kinds happen; with no kind, none. Raises ``ConfigError`` for an unknown kind.
         Kinds of programs: ``kill_program``, ``stop_program`` (its tasks are cancelled with the network intact, and it
         is started again), ``restart_loop`` (that several times), ``start_late``, ``pause_program`` (it stands still,
-        up to longer than its session), ``lose_answer`` (what is on its way to it is lost, and its connections break),
-        ``lose_request`` (what it has just sent is lost, too), ``isolate_program`` and ``refuse_sends`` (the topic to
-        which it has sent last is read-only for a while). Kinds of the cluster: ``kill``, ``power``, ``disk_error``
-        and ``slow_disk`` (a replica server), ``move_leader``, ``kill_gateway``, ``kill_controller``, ``cut``,
-        ``block``, ``mute`` and ``slow`` (the network), and ``clock`` (a wall clock jumps)."""
+        up to longer than its session), ``slow_program`` (it stands still for a moment, again and again),
+        ``lose_answer`` (what is on its way to it is lost, and its connections break), ``lose_request`` (what it has
+        just sent is lost, too), ``isolate_program`` and ``refuse_sends`` (the topic to which it has sent last is
+        read-only for a while). Kinds of the cluster: ``kill``, ``power``, ``disk_error`` and ``slow_disk`` (a replica
+        server), ``move_leader``, ``kill_gateway``, ``kill_controller``, ``cut``, ``block``, ``mute`` and ``slow``
+        (the network), and ``clock`` (a wall clock jumps)."""
         unknown = [kind for kind in kinds if kind not in KINDS]
         if unknown:
             raise ConfigError(f"there is no fault {', '.join(unknown)}; there are {', '.join(KINDS)}")

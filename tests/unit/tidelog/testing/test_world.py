@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -15,8 +16,9 @@ import tidelog
 import trio
 from tidelog.errors import ConfigError
 from tidelog.testing import Found, Outcome, World, at_least_once, exactly_once, in_order, no_gap, search
-from tidelog.testing.world.faults import KINDS, PROGRAM_KINDS, Calm, WorldFault, draw
+from tidelog.testing.world.faults import KINDS, PROGRAM_KINDS, Calm, WorldFault
 from tidelog.testing.world.search import Attempt, Result, run_each, run_here
+from tidelog.testing.world.swarm import draw
 from trio import sleep  # of virtual time: no test waits
 
 ORDERS = 12
@@ -285,16 +287,58 @@ def test_a_copy_that_starts_late_takes_partitions_from_one_that_lives() -> None:
     assert moments[0]["rebalanced"] == 1
 
 
-def test_half_of_the_runs_strike_programs_at_the_moments_of_their_work() -> None:
-    moments = {"bill-1": {"deliver": 9, "commit": 3}, "bill-2": {"deliver": 4, "commit": 2}}
-    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, moments)) for seed in range(200)]
-    focused = [run for run in runs if all(fault.kind in PROGRAM_KINDS for fault in run)]
-    assert 80 <= len(focused) <= 150
-    timed = [fault for run in focused for fault in run if fault.kind != "start_late"]
-    assert sum(bool(fault.moment) for fault in timed) > 0.7 * len(timed)
-    assert {fault.kind for run in runs for fault in run} == {*KINDS}
-    only = [draw(Random(seed), ["bill-1"], ("kill",), Calm()) for seed in range(20)]
-    assert {fault.kind for run in only for fault in run} == {"kill"}
+MOMENTS = {"bill-1": {"joined": 1, "deliver": 9, "commit": 3}, "bill-2": {"joined": 1, "deliver": 4, "commit": 2}}
+
+
+def test_each_run_has_some_of_the_kinds_and_all_runs_together_have_all() -> None:
+    """Each pair of kinds is in some runs, and each kind is in some runs without another one."""
+    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, MOMENTS)) for seed in range(1000)]
+    found = [frozenset(fault.kind for fault in run) for run in runs]
+    assert all(found)
+    assert max(map(len, found)) < len(KINDS)
+    for one in PROGRAM_KINDS:
+        for other in KINDS:
+            assert any({one, other} <= kinds for kinds in found), f"no run has {one} and {other}"
+            assert one == other or any(one in kinds and other not in kinds for kinds in found)
+
+
+def test_half_of_the_runs_or_more_strike_programs_alone() -> None:
+    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, MOMENTS)) for seed in range(400)]
+    assert 180 <= sum(all(fault.kind in PROGRAM_KINDS for fault in run) for run in runs) <= 280
+
+
+def test_faults_strike_at_moments_of_the_programs_and_repeatedly() -> None:
+    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, MOMENTS)) for seed in range(400)]
+    timed = [fault for run in runs for fault in run if fault.kind != "start_late"]
+    assert 0.4 < sum(bool(fault.moment) for fault in timed) / len(timed) < 0.8
+    assert {fault.moment for fault in timed if fault.moment} == {"joined", "deliver", "commit", "rebalanced"}
+    repeated = [run for run in runs if len({(fault.kind, fault.target, fault.seconds) for fault in run}) < len(run)]
+    assert len(repeated) > 100
+
+
+def test_only_kinds_that_are_allowed_are_drawn() -> None:
+    for kind in KINDS:
+        runs = [draw(Random(seed), ["bill-1"], (kind,), Calm()) for seed in range(20)]
+        assert {fault.kind for run in runs for fault in run} == {kind}
+
+
+def test_a_slow_program_loses_time_between_its_waits_until_it_is_slow_no_more() -> None:
+    """Code between two waits takes no time else."""
+    ticks: list[float] = []
+
+    async def ticks_often(address: str) -> None:
+        for _ in range(600):
+            await sleep(0.1)
+            ticks.append(trio.current_time())
+
+    world = World()
+    world.prepare(0, faults=[WorldFault("slow_program", "ticks_often-1", at=5.0, seconds=10.0)])
+    world.program(ticks_often)
+    world.run()
+    gaps = [(before, after - before) for before, after in pairwise(ticks)]
+    late = [before for before, gap in gaps if gap > 0.11]
+    assert len(late) > 5
+    assert min(late) > 4.0 and max(late) < 17.0
 
 
 def test_a_program_that_stands_still_wakes_when_its_timers_have_passed() -> None:
