@@ -252,8 +252,8 @@ async def send_numbers(address: str, errors: list[str]) -> None:
     ids=lambda value: value.kind if isinstance(value, WorldFault) else "",
 )
 def test_a_program_sees_the_errors_of_sends(fault: WorldFault, missing: list[int], codes: set[str] | None) -> None:
-    """The second fault loses the record that is on its way, and the third loses only its ack. The network of seed 1 is
-    fast."""
+    """The second fault loses the record that is on its way, and the third loses only its ack. Seed 1 has
+    a fast network."""
     errors: list[str] = []
     world = World()
     world.prepare(1, faults=[fault])
