@@ -19,7 +19,7 @@ GATEWAY = "g1"
 CONTROLLER = "c1"
 SERVERS = REPLICAS
 ADDRESS = GATEWAY_URL
-HEARTBEATS_MS = (250, 500, 1000, 3000)
+HEARTBEATS_MS = (500, 500, 500, 3000)
 """How often members of groups heartbeat: the setting of a run is one of these. A rebalance takes up to two
 heartbeats, and with short ones a partition changes hands several times while a program has work."""
 LATENCIES_S = (0.0005, 0.0005, 0.005, 0.03)

@@ -93,3 +93,5 @@ class Calm:
     """How long the programs worked, in virtual seconds."""
     moments: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many moments of each kind each program had."""
+    session_s: float = 0.0
+    """The longest session timeout of the members of groups; 0 if there is no group."""

@@ -92,6 +92,8 @@ class Processes:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.all = {place: Process(program, place) for program in programs for place in program.places}
+        self.disturbed_at = 0.0
+        """When a process was last killed, stopped or paused, or went on."""
         self._wires = wires
         self._stopped = stopped
         self._nursery = nursery
@@ -143,6 +145,7 @@ class Processes:
         if one.state not in ("up", "paused") or not one.program.restarts:
             return
         node, one.state = one.node, "down"
+        self.disturbed_at = self._wires.clock.now
         self._log(node, "is killed")
         self._wires.dead.add(node)
         self._stopped.stop(node)
@@ -162,6 +165,7 @@ class Processes:
         if one.state != "up" or one.scope is None or one.scope.cancel_called or not one.program.restarts:
             return
         one.back_s = back_s
+        self.disturbed_at = self._wires.clock.now
         self._log(one.node, "is asked to stop")
         one.scope.cancel()
         self._wires.clock.call_later(GRACE_S, partial(self._lose_patience, name, one.starts))
@@ -215,6 +219,7 @@ class Processes:
         one = self.all[name]
         if one.state == "paused" and one.starts == incarnation:
             one.state = "up"
+            self.disturbed_at = self._wires.clock.now
             self._log(one.node, "goes on")
             self._stopped.resume(one.node)
 

@@ -30,7 +30,7 @@ from tidelog.testing.shells.streams import NODE
 from tidelog.testing.world.clock import EventClock
 from tidelog.testing.world.cluster import ADDRESS, CHECK_S, HEARTBEATS_MS, LATENCIES_S, WorldServices
 from tidelog.testing.world.entropy import WallClocks, seeded, without_collection
-from tidelog.testing.world.faults import PROGRAM_KINDS, Calm, WorldFault
+from tidelog.testing.world.faults import Calm, WorldFault
 from tidelog.testing.world.outcome import Invariant, Outcome, judge
 from tidelog.testing.world.programs import Processes, Program
 from tidelog.testing.world.stopped_tasks import StoppedTasks
@@ -48,9 +48,8 @@ FINISH_S = 300.0
 BOOT_S = 60.0
 QUIET_S = 8.0
 """The programs are quiet when they have neither sent, received nor committed records for so many seconds."""
-SESSION_QUIET_S = 52.0
-"""The same, counted from the last time that a process was killed or stood still, if programs are members of groups:
-a dead member's partitions go to others after its session timeout."""
+REBALANCE_S = 7.0
+"""Seconds after its session timeout until the partitions of a dead member have gone to others, and these work."""
 NOTICED_S = PATIENCE.most_s + QUIET_S
 """Seconds after which every side has closed its mute connections, and works again."""
 PAUSE_S = 0.5
@@ -230,14 +229,21 @@ class WorldRun:
         await strikes.heal()
         await self._finish(processes)
         worked_s = max(0.1, self._traffic.worked_at - began)
-        self.calm = Calm(worked_s, {name: dict(counts) for name, counts in self._traffic.counts.items()})
+        counts = {name: dict(counts) for name, counts in self._traffic.counts.items()}
+        self.calm = Calm(worked_s, counts, self._traffic.session_s)
         return await self._read()
 
     async def _load(self, processes: Processes, strikes: Strikes, began: float) -> None:
         """Wait until the programs have returned and are quiet, or the time of the load is over; then until no process
-        is dead or stands still. Faults whose time or moment has not come by then do not strike."""
+        is dead or stands still. While faults wait for their moments, partitions of dead members go to others first:
+        these get much at once, and faults may strike then. Faults whose time or moment has not come by then do not
+        strike."""
         limit = began + LOAD_S
-        while self._clock.now < limit and not (processes.finished and self._is_quiet(QUIET_S)):  # noqa: ASYNC110
+        while self._clock.now < limit and not (  # noqa: ASYNC110
+            processes.finished
+            and self._is_quiet(QUIET_S)
+            and (not strikes.waiting or self._clock.now >= self._settles_at(processes))
+        ):
             await trio.sleep(PAUSE_S)
         strikes.open = False
         while processes.interrupted and self._clock.now < limit + LOAD_S:  # noqa: ASYNC110
@@ -245,22 +251,24 @@ class WorldRun:
 
     async def _finish(self, processes: Processes) -> None:
         """Wait until all programs that end have returned, and the others are quiet. Raises ``ProgramsStuck``."""
-        limit, settled = self._clock.now + FINISH_S, self._clock.now
-        uses_groups = any("join" in counts for counts in self._traffic.counts.values())
+        limit, noticed = self._clock.now + FINISH_S, self._clock.now + NOTICED_S
         endless = any(not one.program.ends for one in processes.all.values())
-        was_disturbed = any(fault.kind in PROGRAM_KINDS or fault.program for fault in self.struck)
         while not processes.finished or processes.interrupted:
             if self._clock.now > limit:
                 raise ProgramsStuck(self._describe_stuck(processes))
             await trio.sleep(PAUSE_S)
         if endless and self.struck:
-            await trio.sleep_until(settled + (SESSION_QUIET_S if uses_groups and was_disturbed else NOTICED_S))
+            await trio.sleep_until(max(noticed, self._settles_at(processes)))
         while endless and not self._is_quiet(QUIET_S):
             if self._clock.now > limit + FINISH_S:
                 raise ProgramsStuck(
                     f"programs still send or receive records {FINISH_S:g} s after everything was healed"
                 )
             await trio.sleep(PAUSE_S)
+
+    def _settles_at(self, processes: Processes) -> float:
+        """Return when the partitions of dead members have gone to others."""
+        return processes.disturbed_at + self._traffic.session_s + REBALANCE_S if processes.disturbed_at else 0.0
 
     def _is_quiet(self, seconds: float) -> bool:
         return self._clock.now - self._traffic.worked_at >= seconds

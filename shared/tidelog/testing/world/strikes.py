@@ -76,6 +76,11 @@ class Strikes:
             else:
                 self._wires.clock.call_at(now + fault.at, partial(self._strike, fault))
 
+    @property
+    def waiting(self) -> bool:
+        """Return whether faults wait for their moments."""
+        return bool(self._waiting)
+
     def on_moment(self, program: str, moment: str, number: int) -> None:
         """Strike with the faults that wait for this moment of a program."""
         for fault in self._waiting.pop((program, moment, number), ()):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidelog.client.options import GroupOptions
 from tidelog.net.transport import Outgoing
 from tidelog.net.websocket.frame_stream import FrameStream
 from tidelog.testing.shells.streams import NODE
@@ -42,6 +43,7 @@ WORK = frozenset({"send", "ack", "deliver", "commit", "begin", "end", "prepare",
 """The moments at which a program works, rather than waits."""
 REBALANCED = "rebalanced"
 """The moment at which a member of a group learns from a heartbeat that its partitions are others than before."""
+SESSION_MS = GroupOptions().session_timeout_s * 1000
 UNTOLD = ("op", "id", "re", "token", "ticket", "principal")
 HEADER_BYTES, HEADER_ITEMS = 1 << 20, 1 << 16
 TEXT_CHARS = 120
@@ -56,6 +58,8 @@ class Traffic:
         """How many moments of each kind there were, by program."""
         self.topics: dict[str, str] = {}
         """The names of topics, by topic id: lines have names."""
+        self.session_s = 0.0
+        """The longest session timeout of the members of groups, in seconds; 0 if no program is a member of one."""
         self.worked_at = 0.0
         """When a program last sent, received or committed records."""
         self.on_moment: Callable[[str, str, int], None] = lambda node, kind, number: None
@@ -100,6 +104,8 @@ class Traffic:
             if op == "produce":
                 topic_id = _text(header["parts"][0]["topic_id"])
                 self._last_topic[node.partition("#")[0]] = self.topics.get(topic_id, "")
+            if op == "join_group":
+                self.session_s = max(self.session_s, header.get("session_timeout_ms", SESSION_MS) / 1000)
             self._note(node, ">", op, header, size, SENT.get(op))
 
     def _received(self, node: str, asked: dict[int, tuple[str, str]], data: bytes) -> None:

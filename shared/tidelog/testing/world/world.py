@@ -134,4 +134,4 @@ class World:
         places = [place for program in self._setting.programs for place in program.places]
         if not places or not self._kinds:
             return ()
-        return draw(stream(self.seed, "world faults"), places, self._kinds, self._calm)
+        return draw(stream(self.seed, "world faults"), self.seed, places, self._kinds, self._calm)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -16,9 +16,9 @@ import tidelog
 import trio
 from tidelog.errors import ConfigError
 from tidelog.testing import Found, Outcome, World, at_least_once, exactly_once, in_order, no_gap, search
-from tidelog.testing.world.faults import KINDS, PROGRAM_KINDS, Calm, WorldFault
+from tidelog.testing.world.faults import KINDS, Calm, WorldFault
 from tidelog.testing.world.search import Attempt, Result, run_each, run_here
-from tidelog.testing.world.swarm import draw
+from tidelog.testing.world.swarm import LEADING, OUTAGES, draw
 from trio import sleep  # of virtual time: no test waits
 
 ORDERS = 12
@@ -288,39 +288,70 @@ def test_a_copy_that_starts_late_takes_partitions_from_one_that_lives() -> None:
     assert moments[0]["rebalanced"] == 1
 
 
-MOMENTS = {"bill-1": {"joined": 1, "deliver": 9, "commit": 3}, "bill-2": {"joined": 1, "deliver": 4, "commit": 2}}
+MOMENTS = {
+    "bill-1": {"joined": 1, "deliver": 9, "commit": 3},
+    "bill-2": {"joined": 1, "deliver": 4, "commit": 2},
+    "order-1": {"send": 12, "ack": 12},
+}
 
 
-def test_each_run_has_some_of_the_kinds_and_all_runs_together_have_all() -> None:
-    """Each pair of kinds is in some runs, and each kind is in some runs without another one."""
-    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, MOMENTS)) for seed in range(1000)]
-    found = [frozenset(fault.kind for fault in run) for run in runs]
-    assert all(found)
-    assert max(map(len, found)) < len(KINDS)
-    for one in PROGRAM_KINDS:
-        for other in KINDS:
-            assert any({one, other} <= kinds for kinds in found), f"no run has {one} and {other}"
-            assert one == other or any(one in kinds and other not in kinds for kinds in found)
+def draw_runs(seeds: range, kinds: Sequence[str] = KINDS) -> list[list[WorldFault]]:
+    """Return the faults of each seed for two copies of a program and another one."""
+    calm = Calm(10.0, MOMENTS, session_s=20.0)
+    return [draw(Random(seed), seed, ["bill-1", "bill-2", "order-1"], kinds, calm) for seed in seeds]
 
 
-def test_half_of_the_runs_or_more_strike_programs_alone() -> None:
-    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, MOMENTS)) for seed in range(400)]
-    assert 180 <= sum(all(fault.kind in PROGRAM_KINDS for fault in run) for run in runs) <= 280
+def test_each_way_to_lose_a_place_leads_once_in_as_many_runs_as_there_are_ways() -> None:
+    """Only one of them strikes in a run; in one of six runs none does."""
+    ways = [set(family) for family in LEADING]
+    for first in range(0, 600, len(ways) + 1):
+        runs = draw_runs(range(first, first + len(ways) + 1))
+        found = [{fault.kind for fault in run} for run in runs]
+        assert all(found)
+        assert all(sum(bool(kinds & way) for kinds in found) == 1 for way in ways)
+        assert all(sum(bool(kinds & way) for way in ways) <= 1 for kinds in found)
+
+
+def test_each_other_kind_strikes_beside_each_way_and_also_does_not() -> None:
+    found = [frozenset(fault.kind for fault in run) for run in draw_runs(range(2000))]
+    others = set(KINDS).difference(*LEADING)
+    for other in others:
+        for way in LEADING:
+            assert any(other in kinds and kinds & set(way) for kinds in found), f"{other} never strikes beside {way}"
+            assert any(other not in kinds and kinds & set(way) for kinds in found)
 
 
 def test_faults_strike_at_moments_of_the_programs_and_repeatedly() -> None:
-    runs = [draw(Random(seed), ["bill-1", "bill-2"], KINDS, Calm(10.0, MOMENTS)) for seed in range(400)]
+    runs = draw_runs(range(400))
     timed = [fault for run in runs for fault in run if fault.kind != "start_late"]
-    assert 0.4 < sum(bool(fault.moment) for fault in timed) / len(timed) < 0.8
-    assert {fault.moment for fault in timed if fault.moment} == {"joined", "deliver", "commit", "rebalanced"}
+    assert 0.5 < sum(bool(fault.moment) for fault in timed) / len(timed) < 0.9
+    assert {fault.moment for fault in timed if fault.moment} == {
+        *("joined", "deliver", "commit", "rebalanced", "send", "ack")
+    }
     repeated = [run for run in runs if len({(fault.kind, fault.target, fault.seconds) for fault in run}) < len(run)]
-    assert len(repeated) > 100
+    assert len(repeated) > 50
+
+
+def test_a_long_outage_outlives_the_session_while_others_have_work() -> None:
+    """It strikes in the first half of the work, up to 0.3 s after a moment at which the program goes on."""
+    long = [fault for run in draw_runs(range(600)) for fault in run if fault.kind in OUTAGES and fault.seconds > 20.0]
+    assert len(long) > 50
+    assert max(fault.seconds for fault in long) < 20.0 + 1.5 * 10.0 + 0.1
+    assert {(fault.program[:-2], fault.moment) for fault in long} == {("bill", "deliver"), ("order", "ack")}
+    assert all(0.0 < fault.delay_s <= 0.3 for fault in long)
+    assert all(fault.number <= max(1, MOMENTS[fault.program][fault.moment] // 2) for fault in long)
+
+
+def test_sends_are_refused_of_programs_that_send() -> None:
+    refused = [fault for run in draw_runs(range(400)) for fault in run if fault.kind == "refuse_sends"]
+    assert {fault.program for fault in refused} <= {"", "order-1"}
 
 
 def test_only_kinds_that_are_allowed_are_drawn() -> None:
     for kind in KINDS:
-        runs = [draw(Random(seed), ["bill-1"], (kind,), Calm()) for seed in range(20)]
+        runs = [draw(Random(seed), seed, ["bill-1"], (kind,), Calm()) for seed in range(20)]
         assert {fault.kind for run in runs for fault in run} == {kind}
+        assert all(runs)
 
 
 def test_a_slow_program_loses_time_between_its_waits_until_it_is_slow_no_more() -> None:
