@@ -30,6 +30,9 @@ LEADING = (
 )
 """The ways in which a process loses its place, as families of kinds of faults. At most one of them strikes in a run,
 since what one does hides what another would show: after a death a group does nothing until the session is over."""
+ABRUPT, ORDERLY = (1, 1, 2, 4), (2, 4, 8)
+"""How many leading faults there are. After a death or a long outage a group stands still for a session; after an
+orderly stop it goes on at once, so more of them find it at work."""
 BESIDE = (("slow_program",), ("start_late",), ("refuse_sends",), CLUSTER_KINDS)
 """The families of kinds that may strike beside any other."""
 TOGETHER = 0.35
@@ -163,7 +166,7 @@ def draw_swarm(rng: random.Random, seed: int, programs: Sequence[str], kinds: Se
         moments[REBALANCED] += 1
     return Swarm(
         leaders=leaders,
-        leading=rng.choice((2, 4, 8)) if leaders else 0,
+        leading=rng.choice(ORDERLY if set(leaders) & {"stop_program", "restart_loop"} else ABRUPT) if leaders else 0,
         beside=together,
         victims=_draw_victims(rng, programs, calm),
         moments=_draw_moments(rng, sorted(moments)),
