@@ -37,5 +37,5 @@ def test_the_first_program_fails_with_a_seed_and_the_mended_one_passes(tmp_path:
         in f"test_bills.py::test_every_order_is_billed_once --tidelog-seed {found[1]}"
     )
     (tmp_path / "billing.py").write_text(MENDED)
-    assert "1 passed" in run(place, one.replace("-seed 0", f"-seed {found[1]}"), (0,))
+    assert "1 passed" in run(place, re.sub(r"-seed \d+", f"-seed {found[1]}", one), (0,))
     assert "1 passed" in run(place, many.replace("1000", str(SEEDS)), (0,))

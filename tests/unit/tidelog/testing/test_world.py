@@ -17,6 +17,7 @@ import trio
 from tidelog.errors import ConfigError
 from tidelog.testing import Found, Outcome, World, at_least_once, exactly_once, in_order, no_gap, search
 from tidelog.testing.world.faults import KINDS, Calm, WorldFault
+from tidelog.testing.world.run import WorldRun
 from tidelog.testing.world.search import Attempt, Result, run_each, run_here
 from tidelog.testing.world.swarm import LEADING, OUTAGES, draw
 from trio import sleep  # of virtual time: no test waits
@@ -288,6 +289,31 @@ def test_a_copy_that_starts_late_takes_partitions_from_one_that_lives() -> None:
     assert moments[0]["rebalanced"] == 1
 
 
+def test_a_fault_strikes_while_a_group_recovers_from_another_one() -> None:
+    """The partition of the dead process goes to its successor when its session is over, long after the work."""
+    struck: list[WorldFault] = []
+
+    async def consumes(address: str) -> None:
+        async with tidelog.connect(address) as log, log.consume("orders", group="readers") as orders:
+            async for _ in orders:
+                pass
+
+    def keep(run: WorldRun) -> None:
+        struck.extend(run.struck)
+
+    world = World()
+    death = WorldFault("kill_program", "consumes-1", moment="deliver", program="consumes-1", back_s=1.0)
+    later = WorldFault("stop_program", "consumes-1", moment="rebalanced", number=2, program="consumes-1", back_s=1.0)
+    world.prepare(0, faults=[death, later], on_end=keep)
+    world.topic("orders", partitions=2)
+    world.program(produce_orders)
+    world.program(consumes, copies=2, ends=False)
+    world.run()
+    assert struck == [death, later]
+    (stopped,) = [line for line in world.trace if line.endswith("is asked to stop")]
+    assert float(stopped.split()[0]) > 45.0
+
+
 MOMENTS = {
     "bill-1": {"joined": 1, "deliver": 9, "commit": 3},
     "bill-2": {"joined": 1, "deliver": 4, "commit": 2},
@@ -333,13 +359,18 @@ def test_faults_strike_at_moments_of_the_programs_and_repeatedly() -> None:
 
 
 def test_a_long_outage_outlives_the_session_while_others_have_work() -> None:
-    """It strikes in the first half of the work, up to 0.3 s after a moment at which the program goes on."""
+    """It begins in the first half of the work: while the program works, or while an answer is on its way that gets
+    lost."""
     long = [fault for run in draw_runs(range(600)) for fault in run if fault.kind in OUTAGES and fault.seconds > 20.0]
-    assert len(long) > 50
     assert max(fault.seconds for fault in long) < 20.0 + 1.5 * 10.0 + 0.1
-    assert {(fault.program[:-2], fault.moment) for fault in long} == {("bill", "deliver"), ("order", "ack")}
-    assert all(0.0 < fault.delay_s <= 0.3 for fault in long)
     assert all(fault.number <= max(1, MOMENTS[fault.program][fault.moment] // 2) for fault in long)
+    lost = [fault for fault in long if fault.kind in ("lose_answer", "lose_request")]
+    at_work = [fault for fault in long if fault not in lost]
+    assert min(len(lost), len(at_work)) > 20
+    assert {(fault.program[:-2], fault.moment) for fault in lost} == {("bill", "commit"), ("order", "send")}
+    assert {(fault.program[:-2], fault.moment) for fault in at_work} == {("bill", "deliver"), ("order", "ack")}
+    assert all(0.0 < fault.delay_s <= 0.01 for fault in lost)
+    assert all(0.0 < fault.delay_s <= 0.3 for fault in at_work)
 
 
 def test_sends_are_refused_of_programs_that_send() -> None:
