@@ -22,8 +22,9 @@ from tidelog.testing.world.wires import Wires
 
 Main = Callable[[str], Awaitable[object]]
 """A program: an async function of the address of the cluster."""
-SUPERVISOR_S = 0.5
-"""Seconds after which a program that ended by an error of the cluster is started again."""
+SUPERVISOR_S = (0.3, 3.0)
+"""Seconds after which a program that ended by an error of the cluster is started again: at least and at most. With
+equal times, two processes that fence each other would do so for ever."""
 GRACE_S = 30.0
 """Seconds that a program has to end after it was asked to stop; then it is killed."""
 
@@ -88,6 +89,7 @@ class Processes:
         wires: Wires,
         stopped: StoppedTasks,
         nursery: trio.Nursery,
+        rng: Random,
         log: Callable[[str, str], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -97,6 +99,7 @@ class Processes:
         self._wires = wires
         self._stopped = stopped
         self._nursery = nursery
+        self._rng = rng
         self._log = log
         self._on_failure = on_failure
 
@@ -254,7 +257,7 @@ class Processes:
             self._on_failure(first)
             return
         one.state, one.error = "down", first
-        self._wires.clock.call_later(SUPERVISOR_S, partial(self.start, one.name))
+        self._wires.clock.call_later(self._rng.uniform(*SUPERVISOR_S), partial(self.start, one.name))
 
 
 def _short(rng: Random) -> float:

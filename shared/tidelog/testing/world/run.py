@@ -212,7 +212,8 @@ class WorldRun:
     async def _play(self, services: WorldServices, nursery: trio.Nursery) -> Outcome:
         """Run programs and faults, heal, wait until the programs have finished, and read the topics."""
         programs, log = self._setting.programs, self._log
-        processes = Processes(programs, self._wires, self._stopped, nursery, log, self._fail)
+        supervisor = stream(self._seed, "world supervisor")
+        processes = Processes(programs, self._wires, self._stopped, nursery, supervisor, log, self._fail)
         self._processes = processes
         topics = {topic.name: topic.partitions for topic in self._setting.topics}
         self._strikes = strikes = Strikes(

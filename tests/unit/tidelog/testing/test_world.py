@@ -404,6 +404,24 @@ def test_a_slow_program_loses_time_between_its_waits_until_it_is_slow_no_more() 
     assert min(late) > 4.0 and max(late) < 17.0
 
 
+def test_a_program_that_ends_by_an_error_of_the_cluster_is_started_again_after_some_time() -> None:
+    """Not always after the same time: two processes that fence each other must fall out of step."""
+    began: list[float] = []
+
+    async def fails(address: str) -> None:
+        began.append(trio.current_time())
+        if len(began) < 20:
+            raise tidelog.TidelogError("too slow")
+
+    world = World()
+    world.faults()
+    world.program(fails)
+    world.run()
+    pauses = [after - before for before, after in pairwise(began)]
+    assert len(pauses) == 19
+    assert 0.3 <= min(pauses) < 1.0 and 2.0 < max(pauses) <= 3.0
+
+
 def test_a_program_that_stands_still_wakes_when_its_timers_have_passed() -> None:
     woke: list[float] = []
 
