@@ -259,7 +259,8 @@ class WorldRun:
                 raise ProgramsStuck(self._describe_stuck(processes))
             await trio.sleep(PAUSE_S)
         if endless and self.struck:
-            await trio.sleep_until(max(noticed, self._settles_at(processes)))
+            sessions_s = self._traffic.session_s + REBALANCE_S  # a fault of the network may have ended a session
+            await trio.sleep_until(max(noticed, noticed - NOTICED_S + sessions_s))
         while endless and not self._is_quiet(QUIET_S):
             if self._clock.now > limit + FINISH_S:
                 raise ProgramsStuck(
