@@ -95,7 +95,8 @@ class Processes:
     ) -> None:
         self.all = {place: Process(program, place) for program in programs for place in program.places}
         self.disturbed_at = 0.0
-        """When a process was last killed, stopped or paused, or went on."""
+        """When a process last ended or went on after a pause, or its network was healed: partitions may
+        have to wait for the session of a dead member from then on."""
         self._wires = wires
         self._stopped = stopped
         self._nursery = nursery
@@ -257,6 +258,7 @@ class Processes:
             self._on_failure(first)
             return
         one.state, one.error = "down", first
+        self.disturbed_at = self._wires.clock.now
         self._wires.clock.call_later(self._rng.uniform(*SUPERVISOR_S), partial(self.start, one.name))
 
 

@@ -252,16 +252,15 @@ class WorldRun:
 
     async def _finish(self, processes: Processes) -> None:
         """Wait until all programs that end have returned, and the others are quiet. Raises ``ProgramsStuck``."""
-        limit, noticed = self._clock.now + FINISH_S, self._clock.now + NOTICED_S
+        limit = self._clock.now + FINISH_S
         endless = any(not one.program.ends for one in processes.all.values())
         while not processes.finished or processes.interrupted:
             if self._clock.now > limit:
                 raise ProgramsStuck(self._describe_stuck(processes))
             await trio.sleep(PAUSE_S)
-        if endless and self.struck:
-            sessions_s = self._traffic.session_s + REBALANCE_S  # a fault of the network may have ended a session
-            await trio.sleep_until(max(noticed, noticed - NOTICED_S + sessions_s))
-        while endless and not self._is_quiet(QUIET_S):
+        while endless and not (
+            self._is_quiet(QUIET_S) and self._clock.now >= min(limit, self._settles_at(processes))
+        ):
             if self._clock.now > limit + FINISH_S:
                 raise ProgramsStuck(
                     f"programs still send or receive records {FINISH_S:g} s after everything was healed"
@@ -269,8 +268,10 @@ class WorldRun:
             await trio.sleep(PAUSE_S)
 
     def _settles_at(self, processes: Processes) -> float:
-        """Return when the partitions of dead members have gone to others."""
-        return processes.disturbed_at + self._traffic.session_s + REBALANCE_S if processes.disturbed_at else 0.0
+        """Return when the partitions of dead members have gone to others, and all have noticed mute connections;
+        0.0 if no fault has struck."""
+        settling_s = max(NOTICED_S, self._traffic.session_s + REBALANCE_S)
+        return processes.disturbed_at + settling_s if self.struck else 0.0
 
     def _is_quiet(self, seconds: float) -> bool:
         return self._clock.now - self._traffic.worked_at >= seconds

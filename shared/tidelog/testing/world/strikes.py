@@ -102,6 +102,8 @@ class Strikes:
         self._slow.clear()
         self._wires.heal()
         self._processes.speed_up()
+        if self.struck:
+            self._processes.disturbed_at = self._wires.clock.now
         for disk in self._services.disks.values():
             disk.heal()
         for node in self._services.names:
