@@ -34,8 +34,6 @@ MARKER_SEARCH_BYTES = 1 << 20
 """Most bytes of batches behind a record that are read to find the marker of its transaction."""
 MOST_KEY_BYTES = 200
 """Bytes of a key that an answer shows."""
-MOST_GROUPS = 200
-"""Most groups whose positions are asked for, in the order of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +80,8 @@ class RecordEvidence:
     leadership: Leadership | None = None
     transaction: TransactionInfo | None = None
     """The transaction that a coordinator knows under the batch's producer id and epoch."""
-    groups: Mapping[str, GroupPosition | None] = field(default_factory=dict)
-    """The committed position of each group in the partition, None if it has none there."""
-    groups_left_out: int = 0
+    groups: Mapping[str, GroupPosition] | None = None
+    """The committed position of each group that has one in the partition; None: the cluster did not answer."""
     unknown: tuple[str, ...] = ()
 
     @property
@@ -115,14 +112,9 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
         for node in (*info.replicas, *info.learners)
     }
     history = inquiry.ask("the history of the partition", lambda: log.partitions.histories(found, [partition]))
-    groups = inquiry.ask("which groups have passed it", lambda: _group_names(log))
+    groups = inquiry.ask("which groups have passed it", lambda: log.groups.positions(found, partition))
     await inquiry.run()
 
-    names = groups.value or []
-    at = {
-        name: inquiry.ask(f"the position of {name}", partial(_position, log, name, found, partition))
-        for name in names[:MOST_GROUPS]
-    }
     header = batch.value.header if batch.value is not None else None
     led: Asked[Leadership] | None = None
     transaction: Asked[list[TransactionInfo]] | None = None
@@ -146,8 +138,7 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
         {node: asked.value for node, asked in copies.items() if asked.value is not None},
         led.value if led is not None else None,
         next((one for one in known if header and one.producer_epoch == header.producer_epoch), None),
-        {name: (asked.value[0] if asked.value else None) for name, asked in at.items() if asked.value is not None},
-        max(0, len(names) - MOST_GROUPS),
+        groups.value,
         inquiry.failures(),
     )
 
@@ -212,17 +203,6 @@ def is_marker_of(marker: BatchHeader, batch: BatchHeader) -> bool:
     """Return whether a batch is the marker that ends the transaction of another."""
     whose = marker.producer_id, marker.producer_epoch
     return marker.is_control and marker.is_transactional and whose == (batch.producer_id, batch.producer_epoch)
-
-
-async def _group_names(log: Log) -> list[str]:
-    return [group.group for group in await log.groups.list()]
-
-
-async def _position(log: Log, group: str, topic: TopicInfo, partition: int) -> list[GroupPosition]:
-    """Return the committed position of a group in a partition, as a list with one element; an empty list if it has
-    none there."""
-    found = await log.groups.positions(group, topic, [partition])
-    return list(found)
 
 
 async def _transactions_of(log: Log, producer_id: int) -> list[TransactionInfo]:
@@ -395,8 +375,9 @@ def _commit_in_words(evidence: RecordEvidence, header: BatchHeader, unknown: lis
         return ()
     end = evidence.end.offset
     rule = evidence.topic.config.get("commit_rule", "isr")
-    passed = [at for at in evidence.groups.values() if at and at.offset > evidence.offset and at.committed_ms >= 0]
-    latest = f", by {moment(min(at.committed_ms for at in passed))} at the latest" if passed else ""
+    groups = (evidence.groups or {}).values()
+    passed = [at.committed_ms for at in groups if at.offset > evidence.offset and at.committed_ms >= 0]
+    latest = f", by {moment(min(passed))} at the latest" if passed else ""
     unknown.append("When it was committed is not known: the cluster keeps no time of a commit.")
     return (f"It is committed (commit rule {rule}){latest}: the high watermark is {end}.",)
 
@@ -432,12 +413,10 @@ def _transaction_in_words(evidence: RecordEvidence, batch: Batch) -> tuple[str, 
 
 def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str, ...]:
     """Return sentences about which groups have committed a position behind a record, and which have not."""
-    if evidence.groups_left_out:
-        unknown.append(f"The positions of {evidence.groups_left_out} more groups were not looked at.")
+    if evidence.groups is None:
+        return ()
     passed, before = [], []
     for name, at in sorted(evidence.groups.items()):
-        if at is None:
-            continue
         if at.offset > evidence.offset:
             when = f", committed {moment(at.committed_ms)}" if at.committed_ms >= 0 else ""
             passed.append(f"{name} (at {at.offset}{when})")
@@ -449,7 +428,7 @@ def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str,
         words.append(f"Passed by the commits of {shortened(passed)}.")
     if before:
         words.append(f"Not passed yet by {shortened(before)}.")
-    if not words and not any("groups" in text for text in unknown):
+    if not words:
         words.append("No consumer group has a position in the partition.")
     return tuple(words)
 
@@ -459,6 +438,8 @@ def _archive_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str
     awaited = [name for name in evidence.topic.config.get("retention_waits_for", "").split(",") if name]
     if not awaited:
         unknown.append("Whether it is archived is not known: the topic names no group in retention_waits_for.")
+        return ()
+    if evidence.groups is None:  # that is among what is not known already
         return ()
     done = [name for name in awaited if (at := evidence.groups.get(name)) and at.offset > evidence.offset]
     left = [name for name in awaited if name not in done]
@@ -491,8 +472,10 @@ def _facts(evidence: RecordEvidence) -> dict[str, Any]:
             }
             for node, copy in evidence.copies.items()
         },
-        "groups": {
-            name: None if at is None else {"offset": at.offset, "committed": iso(at.committed_ms)}
+        "groups": None
+        if evidence.groups is None
+        else {
+            name: {"offset": at.offset, "committed": iso(at.committed_ms)}
             for name, at in sorted(evidence.groups.items())
         },
     }

@@ -344,9 +344,10 @@ class GroupAdmin(Face):
         """Return the group's committed positions in a topic, by partition; partitions without a position are left
         out. Raises ``UNKNOWN_TOPIC``."""
 
-    def positions(self, group: str, topic: TopicInfo, partitions: Iterable[int]) -> tuple[GroupPosition, ...]:
-        """Return the group's committed positions in these partitions of a topic, with the times of their commits;
-        partitions without a position are left out."""
+    def positions(self, topic: TopicInfo, partition: int) -> dict[str, GroupPosition]:
+        """Return the committed positions of all groups in a partition, by group, with the times of their commits;
+        groups without a position there are left out. Raises ``UNSUPPORTED`` if the gateway or a coordinator is of an
+        earlier release."""
 
     def reset(self, group: str, topic: str, positions: Mapping[int, Position | int], *, metadata: str = "") -> None:
         """Set the committed positions of a group in these partitions of a topic, each with the text ``metadata``; its

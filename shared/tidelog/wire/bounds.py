@@ -46,7 +46,8 @@ BOUNDS = (
     Bound(
         ("list_groups", "list_transactions"),
         "one list at a time for all who ask; coordinators list 500 at a time; after 200 are encoded other tasks run; "
-        "with an application: its own, bounded by transactions.max_transactions",
+        "with an application: its own, bounded by transactions.max_transactions. Groups with positions: 4 lists at a "
+        "time, one of a principal",
         "one list, shared, and what each viewer sees of it; its length is bounded by groups.max_groups and "
         "transactions.max_transactions",
     ),

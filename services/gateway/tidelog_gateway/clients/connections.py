@@ -30,6 +30,7 @@ from tidelog.wire.messages import (
     Hello,
     InitTaskProducer,
     LeaveGroup,
+    ListGroups,
     MemberWork,
     Message,
     PrepareTransaction,
@@ -441,13 +442,15 @@ class ClientConnections:
         )
 
     def _refuse_positions(self, principal: str, message: Message) -> TidelogError | None:
-        """Return the refusal of a request that commits or fetches a group's positions, if the principal has no right
+        """Return the refusal of a request that commits or fetches positions of groups, if the principal has no right
         to one of their topics. None if it has the right to all of them, and for every other request."""
         positions: set[tuple[str, int]] = set()
         if isinstance(message, CommitOffsets):
             positions = {(at.topic_id, at.partition) for at in message.positions}
         elif isinstance(message, FetchOffsets):
             positions = {(share.topic_id, min(share.partitions, default=0)) for share in message.parts}
+        elif isinstance(message, ListGroups) and message.topic_id:
+            positions = {(message.topic_id, message.topic_partition)}
         refusals = (self._refuse_topic(principal, message.OP, *position) for position in sorted(positions))
         return next(filter(None, refusals), None)
 

@@ -16,6 +16,7 @@ retry."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -160,7 +161,7 @@ class CoordinatorClient:
         if pending is None:
             pending = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
         if isinstance(message, ListGroups):
-            groups = await self._ask_all(self._groups_of, GROUPS, pending)
+            groups = await self._ask_all(partial(self._groups_of, message), GROUPS, pending)
             return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
         if isinstance(message, ListTransactions) and not message.app:
             of = partial(self._transactions_of, message.producer_id)
@@ -170,12 +171,16 @@ class CoordinatorClient:
         topic = await self._topic(name, PREPARE[name](), pending.until)
         return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), pending)
 
-    async def _groups_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[GroupInfo]:
-        """Return all groups of one coordinator, which it lists page by page. Raises ``TidelogError``."""
+    async def _groups_of(
+        self, asked: ListGroups, topic_id: str, partition: int, pending: PendingRequest
+    ) -> list[GroupInfo]:
+        """Return all groups of one coordinator, which it lists page by page, with their positions in the partition
+        that ``asked`` names. Raises ``TidelogError``."""
         groups: list[GroupInfo] = []
         more = True
         while more:
-            page = ListGroups(partition, groups[-1].group if groups else "", PAGE)
+            after = groups[-1].group if groups else ""
+            page = replace(asked, partition=partition, after=after, most=PAGE)
             answer = await self._ask(page, topic_id, partition, pending)
             assert isinstance(answer, ListGroupsAnswer)
             groups += answer.groups

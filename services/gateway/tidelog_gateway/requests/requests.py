@@ -112,6 +112,8 @@ ALLOCATE_TRIES = 10
 CONTROL, CONTROL_EACH = 16, 2
 """Requests for changes or for costly answers that are with the controllers at a time: in all, and of one tenant. A
 change is written to the disks of the controllers, and sent to every server."""
+LISTING, LISTING_EACH = 4, 1
+"""Lists of all groups with their positions in a partition that are made at a time: in all, and of one tenant."""
 MOST_WAITING = 1000
 """Most cost of the large requests of one tenant that wait for answers: about 100,000 names or parts together."""
 MAX_STREAM_WAIT_MS = 30_000
@@ -221,6 +223,7 @@ class ClientRequests:
         self._at_controller = Seats(CONTROL, CONTROL_EACH)
         self._encoding = Seats(1, 1)
         """One list of all groups or transactions is encoded at a time."""
+        self._listing = Seats(LISTING, LISTING_EACH)
         self._waiting: dict[Tenant, int] = {}
         """Cost of the large requests of each tenant that wait for answers."""
         self._pending: dict[int, dict[PendingRequest, None]] = {}
@@ -312,6 +315,8 @@ class ClientRequests:
     async def _answer_shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         """Return the answer to a request, which equal requests at the same time share if it is the same for all their
         clients. Raises ``TidelogError``."""
+        if isinstance(message, ListGroups) and message.topic_id:
+            return await self._list_positions(message, view, pending)
         if isinstance(message, LISTS) and not (getattr(message, "app", "") or getattr(message, "producer_id", 0)):
             return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
@@ -330,6 +335,14 @@ class ClientRequests:
         found = await self._single_flight.get(message.OP, partial(self._coordinators.answer, message))
         async with self._encoding.seat(view.tenant):
             return await self._encoded_list(view.seen(found))
+
+    async def _list_positions(self, message: ListGroups, view: RequestView, pending: PendingRequest) -> Message:
+        """Return all groups with their positions in the partition that the request names, encoded.
+        Other than a list without positions it is not shared, so few are made at a time. Raises ``TidelogError``."""
+        with await pending.wait(self._listing):
+            found = await self._coordinators.answer(message, pending)
+            async with self._encoding.seat(view.tenant):
+                return await self._encoded_list(found)
 
     def _numbered(self, message: Request, principal: str | None = None) -> Request:
         """Return a copy of a request with client session and number, by which the controllers apply it only once; a

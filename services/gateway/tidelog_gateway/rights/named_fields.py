@@ -74,6 +74,8 @@ FIELD_RULES = (
             *_fields("FetchOffsets", "parts.topic_id"),
             *_fields("FetchOffsetsAnswer", "positions.topic_id"),
             *_fields("History", "topic_id"),
+            *_fields("ListGroups", "topic_id"),
+            *_fields("ListGroupsAnswer", "groups.positions.topic_id"),
             *_fields("ListOffset", "topic_id"),
             *_fields("ListTransactionsAnswer", "transactions.parts.topic_id transactions.parts.topic"),
             *_fields("ListTransactionsAnswer", "transactions.pending.topic_id transactions.pending.topic"),
@@ -306,6 +308,7 @@ FIELD_RULES = (
             *_fields("DescribeGroupAnswer", "positions.metadata"),
             *_fields("FetchOffsetsAnswer", "positions.metadata"),
             *_fields("JoinGroup", "node"),
+            *_fields("ListGroupsAnswer", "groups.positions.metadata"),
         ),
     ),
     FieldRule(

@@ -104,8 +104,8 @@ OF_GROUP = {
 }
 """Ops on the consumer group ``group``. ``commit_offsets`` with a ``transaction`` also needs to ``transact`` on that
 application (``Authorizer.refuse_request``)."""
-BESIDES = {JoinGroup.OP: "read", CommitOffsets.OP: "read", FetchOffsets.OP: "describe"}
-"""Ops on a group that also name topics: the operation that they need on each of these."""
+BESIDES = {JoinGroup.OP: "read", CommitOffsets.OP: "read", FetchOffsets.OP: "describe", ListGroups.OP: "describe"}
+"""Ops on groups that also name topics: the operation that they need on each of these."""
 OF_APP = {
     BeginTransaction.OP: "transact",
     EndTransaction.OP: "transact",

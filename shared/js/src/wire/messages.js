@@ -156,7 +156,13 @@ export const joinGroupAnswer = shape({
   assignment: or([], list(topicShare)),
 });
 
-const groupInfo = shape({ group: text, state: text, members: or(0, integer), coordinator: or("", text) });
+const groupInfo = shape({
+  group: text,
+  state: text,
+  members: or(0, integer),
+  coordinator: or("", text),
+  positions: or(null, list(groupPosition)),
+});
 
 export const listGroupsAnswer = shape({ groups: or([], list(groupInfo)), more: or(false, flag) });
 

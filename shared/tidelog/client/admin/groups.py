@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.admin.topics import TopicAdmin
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import check_partitions, describe_topic
+from tidelog.errors import refuse
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,
@@ -24,7 +25,6 @@ from tidelog.wire.messages import (
     ListGroupsAnswer,
     PartitionInfo,
     TopicInfo,
-    TopicShare,
 )
 
 
@@ -118,11 +118,18 @@ class GroupAdmin:
             if at.topic_id == found.topic_id
         }
 
-    async def positions(self, group: str, topic: TopicInfo, partitions: Iterable[int]) -> tuple[GroupPosition, ...]:
-        """Return the group's committed positions in these partitions of a topic, with the times of their commits;
-        partitions without a position are left out."""
-        share = TopicShare(topic.topic_id, tuple(sorted(partitions)))
-        return (await self._connection.ask(FetchOffsets(group, (share,)), FetchOffsetsAnswer)).positions
+    async def positions(self, topic: TopicInfo, partition: int) -> dict[str, GroupPosition]:
+        """Return the committed positions of all groups in a partition, by group, with the times of their commits;
+        groups without a position there are left out. Raises ``UNSUPPORTED`` if the gateway or a coordinator is of an
+        earlier release."""
+        asked = ListGroups(topic_id=topic.topic_id, topic_partition=partition)
+        found = {}
+        for info in (await self._connection.ask(asked, ListGroupsAnswer)).groups:
+            if info.positions is None:
+                raise refuse("UNSUPPORTED", f"the coordinator {info.coordinator} of {info.group} lists no positions")
+            if info.positions:
+                found[info.group] = info.positions[0]
+        return found
 
     async def reset(
         self, group: str, topic: str, positions: Mapping[int, Position | int], *, metadata: str = ""

@@ -212,6 +212,9 @@ class GroupInfo:
     """Number of members."""
     coordinator: str = ""
     """Replica server that coordinates the group."""
+    positions: tuple[GroupPosition, ...] | None = None
+    """Position of the group in the partition that ``ListGroups`` names; empty: it has none there. None: no partition
+    is named, or the gateway or the coordinator is of an earlier release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +239,10 @@ class ListGroups(Message):
     """Answer only groups whose names sort after this one."""
     most: int = 0
     """How many groups to answer at most; 0: all."""
+    topic_id: str = ""
+    """Answer the position that each group has in a partition of this topic, too; "": no position."""
+    topic_partition: int = -1
+    """That partition; -1 without ``topic_id``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -484,6 +485,22 @@ async def test_groups_that_are_listed_100_times_in_a_row_are_listed_once_in_page
         for answer in shell.answers[::50]:
             names = [info.group for info in heard(answer, ListGroupsAnswer).groups]
             assert names == sorted(set(names)) and len(names) == PARTITIONS * 1000
+
+
+async def test_lists_of_positions_are_made_one_at_a_time_for_a_principal() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        shell.each = 500
+        for id in range(4):
+            requests.on_message(link(1), id, ListGroups(topic_id="id-1", topic_partition=id), view("mallory"))
+        requests.on_message(link(2), 1, ListGroups(topic_id="id-2", topic_partition=3), view("bob"))
+        while len(shell.answers) < 5:
+            await trio.lowlevel.checkpoint()
+        asked = [(message.topic_id, message.topic_partition) for message in shell.listed]
+        assert len(set(asked[: 2 * PARTITIONS])) == 2 and ("id-2", 3) in asked[: 2 * PARTITIONS], "one of each"
+        of_mallory = [partition for topic_id, partition in asked if topic_id == "id-1"]
+        assert len(list(groupby(of_mallory))) == 4 and len(of_mallory) == 4 * PARTITIONS, "one after the other"
+        assert len(heard(shell.answers[0], ListGroupsAnswer).groups) == PARTITIONS * 500
 
 
 async def test_transactions_are_listed_in_the_same_way() -> None:

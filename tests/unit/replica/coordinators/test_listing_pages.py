@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from support.group_coordinator import SETTINGS, Desk
-from tidelog.wire.messages import BeginTransaction, JoinGroup, ListGroups, ListTransactions
+from tidelog.wire.messages import (
+    BeginTransaction,
+    CommitOffsets,
+    GroupPosition,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    ListTransactions,
+)
 from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.groups.coordinator import GroupCoordinator
 from tidelog_replica.coordinators.groups.records import StoredGroups
@@ -41,6 +49,18 @@ def test_a_group_that_is_deleted_between_pages_leaves_no_gap() -> None:
     desk = listing_desk()
     del desk.core.groups["b"]
     assert [info.group for info in desk.ask(ListGroups(0, "b", 2)).groups] == ["c", "d"]
+
+
+def test_groups_come_with_their_positions_in_one_partition() -> None:
+    desk = listing_desk()
+    desk.core.handle(LeaveGroup("b", "member-b"), desk.now, desk.wall_ms)
+    desk.ask(CommitOffsets("b", (GroupPosition("id-orders", 1, 7), GroupPosition("id-orders", 2, 8))))
+    listed = desk.ask(ListGroups(0, "a", 2, "id-orders", 2)).groups
+    assert [(info.group, info.positions) for info in listed] == [
+        ("b", (GroupPosition("id-orders", 2, 8, committed_ms=desk.wall_ms),)),
+        ("c", ()),
+    ]
+    assert [info.positions for info in desk.ask(ListGroups(0)).groups] == [None] * 5, "none is asked for"
 
 
 def test_transactions_come_in_pages_of_whole_applications() -> None:

@@ -186,13 +186,18 @@ def test_groups_that_have_and_have_not_passed_it() -> None:
     groups = {
         "audit": GroupPosition("abc", 0, 103, committed_ms=T0),
         "billing": GroupPosition("abc", 0, 104, committed_ms=T0 + 5000),
-        "other": None,
     }
     found = told(replace(EVIDENCE, groups=groups))
     assert f"Passed by the commits of billing (at 104, committed {moment(T0 + 5000)})." in found.sentences
     assert "Not passed yet by audit (at 103)." in found.sentences
-    assert "No consumer group has a position in the partition." in told().sentences
-    assert "The positions of 7 more groups were not looked at." in told(replace(EVIDENCE, groups_left_out=7)).unknown
+    assert "No consumer group has a position in the partition." in told(replace(EVIDENCE, groups={})).sentences
+
+
+def test_nothing_is_said_of_groups_that_are_not_known() -> None:
+    topic = replace(TOPIC, config={"retention_waits_for": "archive"})
+    found = told(replace(EVIDENCE, topic=topic, groups=None))
+    assert not [text for text in found.sentences if "group" in text or "archive" in text]
+    assert found.facts["groups"] is None
 
 
 def test_groups_that_retention_waits_for_have_archived_it() -> None:

@@ -440,12 +440,22 @@ class GroupCoordinator:
 
     def _list(self, asked: ListGroups) -> ListGroupsAnswer:
         """Return one page of the groups in the order of their names: at most ``most`` groups (0: all) whose names
-        come after ``after``, and whether more follow."""
+        come after ``after``, and whether more follow. With ``topic_id`` each has its committed position in that
+        partition, even if an open transaction may change it."""
         names = sorted(self.groups)
         first = bisect_right(names, asked.after) if asked.after else 0
         end = first + asked.most if asked.most else len(names)
-        groups = (self.groups[name] for name in names[first:end])
-        infos = tuple(GroupInfo(g.name, g.state, len(g.members), self._node) for g in groups)
+        partition = TopicPartition(asked.topic_id, asked.topic_partition) if asked.topic_id else None
+        infos = tuple(
+            GroupInfo(
+                group.name,
+                group.state,
+                len(group.members),
+                self._node,
+                None if partition is None else _positions_in(group, partition),
+            )
+            for group in (self.groups[name] for name in names[first:end])
+        )
         return ListGroupsAnswer(infos, more=end < len(names))
 
     def _describe(self, asked: DescribeGroup, now: float, wall_ms: int) -> DescribeGroupAnswer:
@@ -524,6 +534,12 @@ def _work_of(member: Member, work: MemberWork | None, topics: Topics) -> MemberW
 def _position_of(partition: TopicPartition, offset: OffsetRecord) -> GroupPosition:
     """Return the committed position of a partition in the form in which messages carry it."""
     return GroupPosition(*partition, offset.offset, offset.leader_epoch, offset.metadata, offset.ms)
+
+
+def _positions_in(group: Group, partition: TopicPartition) -> tuple[GroupPosition, ...]:
+    """Return the committed position of a group in a partition; an empty tuple if it has none there."""
+    held = group.offsets.get(partition)
+    return () if held is None else (_position_of(partition, held),)
 
 
 def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
