@@ -68,6 +68,11 @@ export interface ConnectOptions {
    * (docs/protocol.md). Default true.
    */
   discover?: boolean;
+  /**
+   * For programs that look after the cluster: a gateway that is full may let them in all the same, to a connection
+   * that is reserved for operators (docs/security.md). Default false.
+   */
+  operator?: boolean;
   codecs?: { zstd?: Codec; lz4?: Codec };
   /** A WebSocket class to use instead of the platform's. */
   WebSocket?: unknown;

@@ -39,29 +39,37 @@ export { Pending, Producer } from "./src/client/producer.js";
 export { partitionOf } from "./src/core/partitioner.js";
 
 const DEFAULT_URL = "ws://127.0.0.1:9292";
-const OPTIONS = { connectTimeoutS: 10, requestTimeoutS: 30, token: "", discover: true, codecs: {}, WebSocket: undefined };
+const OPTIONS = {
+  connectTimeoutS: 10,
+  requestTimeoutS: 30,
+  token: "",
+  discover: true,
+  operator: false,
+  codecs: {},
+  WebSocket: undefined,
+};
 
 /**
  * Connect to any of the gateways, and to another one when it is lost, and resolve with a `Log`. Times in seconds;
  * `requestTimeoutS` is how long requests wait, with reconnections. `token`: the bearer token that identifies this
  * client. `discover`: go on at other gateways, too, which the cluster names, if those of `urls` cannot be reached
- * (docs/protocol.md). `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it. `WebSocket`: a class to
- * use instead of the platform's.
+ * (docs/protocol.md). `operator`: for programs that look after the cluster; a gateway that is full may let them in all
+ * the same (docs/security.md). `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it.
+ * `WebSocket`: a class to use instead of the platform's.
  *
  * Rejects with `Unreachable` if no gateway can be reached within `connectTimeoutS`, with `UNAUTHENTICATED` if the
  * token is invalid or missing, with `ConfigError` for wrong options.
  */
 export async function connect(urls = DEFAULT_URL, options = {}) {
   const gateways = typeof urls === "string" ? [urls] : [...urls];
-  const { connectTimeoutS, requestTimeoutS, token, discover, codecs, WebSocket } = { ...OPTIONS, ...options };
+  const { connectTimeoutS, codecs, WebSocket, ...given } = { ...OPTIONS, ...options };
   check({
     ...unknown(options, OPTIONS),
     "no gateway URL is given": !gateways.length,
     "connectTimeoutS must be above 0": !(connectTimeoutS > 0),
-    "requestTimeoutS must be above 0": !(requestTimeoutS > 0),
+    "requestTimeoutS must be above 0": !(given.requestTimeoutS > 0),
   });
-  const settings = { requestTimeoutS, token, discover, WebSocket: WebSocket ?? (await findWebSocket()) };
-  const connection = new Connection(gateways, settings);
+  const connection = new Connection(gateways, { ...given, WebSocket: WebSocket ?? (await findWebSocket()) });
   const log = new Log(connection, { lz4: {}, ...codecs });
   try {
     await connection.waitUp(now() + connectTimeoutS);

@@ -500,6 +500,15 @@ test("a server of another kind is no gateway", async (context) => {
   await assert.rejects(connectInVain(context, URLS, options), unreachable(/speaks version 2, not 1/));
 });
 
+test("a program says in hello that it looks after the cluster", async () => {
+  const cluster = new FakeCluster();
+  for (const options of [{ operator: true }, {}]) {
+    await (await tidelog.connect(URLS, { WebSocket: cluster.WebSocket, ...options })).close();
+  }
+  const hellos = cluster.seen.filter(({ op }) => op === "hello");
+  assert.deepEqual(hellos.map(({ operator }) => operator), [true, undefined]);
+});
+
 test("the token goes with hello, and one that is not good is told at once", async () => {
   const cluster = new FakeCluster();
   const log = await tidelog.connect(URLS, { WebSocket: cluster.WebSocket, token: "tide_1_2" });

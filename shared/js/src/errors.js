@@ -93,8 +93,8 @@ export class UnreadableBatch extends CorruptBatch {
 
 /** There is no connection to the server, or it ended before the answer came. */
 export class Unreachable extends TidelogError {
-  constructor(message, { unknownOutcome = false } = {}) {
-    super(message, { code: "UNREACHABLE", unknownOutcome });
+  constructor(message, { unknownOutcome = false, cause } = {}) {
+    super(message, { code: "UNREACHABLE", unknownOutcome, cause });
   }
 }
 

@@ -79,6 +79,22 @@ async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Pat
         await reader.see("text('#notices').startsWith('All partitions') && text('.phase') === 'live at g1'")
 
 
+@pytest.mark.parametrize(
+    ("reserved", "seen"),
+    [
+        (1, "text('.phase') === 'live at g1'"),
+        (0, "text('#notices').includes('refuses the connection: client_max_connections = 1 are connected: use')"),
+    ],
+)
+async def test_it_opens_at_a_gateway_that_is_full_or_says_so(tmp_path: Path, reserved: int, seen: str) -> None:
+    full = {"g1": {"client_max_connections": 1, "operator_reserved_connections": reserved}}
+    async with running(tmp_path, replicas=1, settings=full) as cluster, tidelog.connect(cluster.gateway):
+        with pytest.raises(TidelogError, match="client_max_connections = 1 are connected"):
+            await tidelog.connect(cluster.gateway).__aenter__()
+        async with reading(cluster.gateway) as reader:
+            await reader.see(seen)
+
+
 async def test_the_console_asks_for_a_token_and_shows_refusals(tmp_path: Path) -> None:
     files = open_authority(tmp_path, datetime.now(UTC), LASTS).issue(
         "g2", [], ["127.0.0.1"], datetime.now(UTC), LASTS

@@ -33,7 +33,8 @@ export class Connection {
   /** What all producers of this connection have in flight. */
   window = new ProduceWindow();
   #WebSocket;
-  #token;
+  /** The fields of each hello that the options decide. */
+  #given;
   #addresses;
   /** The cluster whose gateways were found. */
   #cluster;
@@ -51,10 +52,10 @@ export class Connection {
   /** The ticket of each producer id that is in use. */
   #tickets = new Map();
 
-  constructor(urls, { requestTimeoutS, token = "", discover = true, WebSocket }) {
+  constructor(urls, { requestTimeoutS, token = "", discover = true, operator = false, WebSocket }) {
     this.#addresses = new GatewayAddresses(urls, { discover, secure: globalThis.location?.protocol === "https:" });
     this.requestTimeoutS = requestTimeoutS;
-    this.#token = token;
+    this.#given = { token: unless("", token), operator: unless(false, operator) };
     this.#WebSocket = WebSocket;
   }
 
@@ -114,7 +115,7 @@ export class Connection {
   async #use(url) {
     const ended = deferred();
     const given = this.#addresses.given.includes(url);
-    const hello = { cluster: given ? undefined : this.#cluster, token: unless("", this.#token) };
+    const hello = { ...this.#given, cluster: given ? undefined : this.#cluster };
     let link;
     try {
       link = this.#opening = new Link(this.#WebSocket, url, hello, (op, message) => this.#onNotice(op, message));
@@ -161,7 +162,8 @@ export class Connection {
   /** Return the error for a caller that waited too long for a link. */
   unreachable() {
     const { given, found } = this.#addresses;
-    return new Unreachable(`no gateway can be reached (${[...given, ...found].join(", ")}); last error: ${this.error}`);
+    const text = `no gateway can be reached (${[...given, ...found].join(", ")}); last error: ${this.error}`;
+    return new Unreachable(text, { cause: this.error });
   }
 
   /**

@@ -198,9 +198,11 @@ class App {
   }
 
   #goneWords() {
-    const { cluster } = this.#session;
+    const { cluster, error } = this.#session;
+    const { code = "UNREACHABLE", message } = error?.cause ?? {};
+    const how = code === "UNREACHABLE" ? "does not answer." : `refuses the connection: ${message}.`;
     const since = cluster ? ` What is shown is of ${clock(cluster.atMs)}.` : "";
-    return `The gateway at ${location.host} does not answer.${since} Connecting again…`;
+    return `The gateway at ${location.host} ${how}${since} Connecting again…`;
   }
 
   #waiting() {

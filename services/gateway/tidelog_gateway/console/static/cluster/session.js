@@ -74,6 +74,7 @@ export class Session {
           requestTimeoutS: REQUEST_TIMEOUT_S,
           connectTimeoutS: REQUEST_TIMEOUT_S,
           discover: false, // other gateways take no pages of this one
+          operator: true,
           codecs: { zstd: { decompress } },
         };
         this.log = await tidelog.connect(this.#url, options);
