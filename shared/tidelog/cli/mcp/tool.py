@@ -46,7 +46,7 @@ OWN_CODES = {
     "BAD_ARGUMENTS": "the arguments are not those of the tool",
     "READ_ONLY_SERVER": "this server only reads",
     "UNKNOWN_TOOL": "there is no such tool",
-    "TOO_SLOW": "the cluster did not answer in time",
+    "TOO_SLOW": "the cluster did not answer in time, or an expression takes too long",
     "NOT_OVER_HTTP": "this argument is for servers over stdio",
 }
 """Codes of this server, beside those of the cluster, with their meanings."""

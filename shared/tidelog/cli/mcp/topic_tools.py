@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -10,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from tidelog.cli.explain.sentences import state_in_words
 from tidelog.cli.mcp.answers import MAX_BYTES, DataText, data_text, size_of
+from tidelog.cli.mcp.record_search import search
 from tidelog.cli.mcp.tool import Answer, CallError, Tool, clock, moment
 from tidelog.cli.records.internal_records import readable
 from tidelog.cli.records.record_filter import RecordFilter
@@ -18,6 +20,7 @@ from tidelog.wire.messages import TopicInfo
 if TYPE_CHECKING:
     from tidelog.batch.format import Record
     from tidelog.client.log import Log
+    from tidelog.client.record_stream import RecordStream
 
 MOST_TOPICS = 500
 """Most topics of one list."""
@@ -238,7 +241,7 @@ def place(text: str, argument: str) -> Any:
 async def read_records(log: Log, given: ReadRecords) -> Answer:
     """Read records of a topic: the newest, or from a place on."""
     try:
-        chosen = RecordFilter(given.grep, given.json_path)
+        RecordFilter(given.grep, given.json_path)
     except ValueError as error:
         raise CallError("BAD_ARGUMENTS", str(error), "Correct the expression.") from None
     newest = given.order == "newest_first"
@@ -247,16 +250,13 @@ async def read_records(log: Log, given: ReadRecords) -> Answer:
     how["end"] = place(given.until, "until") if given.until else None if newest else "latest"
     if given.partition is not None:
         how["partitions"] = [given.partition]
-    wanted = given.contains.encode()
     found: list[RecordData] = []
     last: dict[str, int] = {}
     read, size, headers, more = 0, 0, 0, True
     with trio.move_on_after(READ_S):
-        async with log.consume(given.topic, **how) as records:
-            async for record in records:
-                rows = [
-                    record_data(part, given.max_value_bytes) for part in _matching(chosen, readable(record), wanted)
-                ]
+        async with log.consume(given.topic, **how) as records, aclosing(_matches(records, given)) as matches:
+            async for record, parts in matches:
+                rows = [record_data(part, given.max_value_bytes) for part in parts]
                 size += sum(map(size_of, rows))
                 place_now, next_place = record.offset + newest, record.offset + (not newest)
                 if found and (size > MOST_BYTES or len(found) + len(rows) > given.max_records):
@@ -280,10 +280,17 @@ async def read_records(log: Log, given: ReadRecords) -> Answer:
     return Answer(summary, data, left_out, "Give a smaller max_value_bytes, or a narrower json_path.")
 
 
-def _matching(chosen: RecordFilter, record: Record, wanted: bytes) -> Iterator[Record]:
-    """Yield what the filter chooses of a record, if its value contains ``wanted``."""
-    if not wanted or (record.value is not None and wanted in record.value):
-        yield from chosen.choose(record)
+async def _matches(records: RecordStream, given: ReadRecords) -> AsyncGenerator[tuple[Record, list[Record]]]:
+    """Yield each record that is read, and what the arguments choose of it: an empty list if it does not match. Raises
+    ``CallError`` if an expression takes too long."""
+    wanted = given.contains.encode()
+    while batch := await records.next_records():
+        shown = {one.offset: readable(one) for one in batch}
+        found = [one for one in shown.values() if not wanted or (one.value is not None and wanted in one.value)]
+        parts = await search(given.grep, given.json_path, found)
+        chosen = {one.offset: each for one, each in zip(found, parts, strict=True)}
+        for record in batch:
+            yield record, chosen.get(record.offset, [])
 
 
 TOOLS = (

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from support.fake_gateway import FakeCluster
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.cli.mcp import calls as calls_module
+from tidelog.cli.mcp import record_search
 from tidelog.cli.mcp.answers import MAX_BINARY, MAX_BYTES, MAX_CHARACTERS, clean, data_text, result_of, shorten
 from tidelog.cli.mcp.calls import ToolCalls
 from tidelog.cli.mcp.group_tools import MOST_LAGS, ListGroups, list_groups
@@ -155,6 +156,15 @@ async def test_records_are_chosen_by_text_expression_and_path() -> None:
             assert [record["value"]["text"] for record in data["records"]] == values
         own, data = await called(client, "read_records", topic="orders", grep="(")
         assert own.startswith("BAD_ARGUMENTS: ") and "no regular expression" in data["message"]
+
+
+async def test_an_expression_that_takes_for_ever_holds_up_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_search, "SEARCH_S", 0.2)
+    async with served() as (cluster, client):
+        fill(cluster, [b"a" * 100 + b"!"])
+        own, data = await called(client, "read_records", topic="orders", grep="(a+)+$")
+        assert own.startswith("TOO_SLOW: ")
+        assert data["message"].endswith("takes more than 0.2 s for the records of partition 0, offsets 0 to 0")
 
 
 async def test_answers_are_bounded() -> None:
