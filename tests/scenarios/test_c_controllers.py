@@ -249,7 +249,7 @@ def test_C21_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_
     stage.run_for(10.0)
     assert not any(stage.controller(name).core.active for name in (old, third))
     assert stage.happened("raft_disk_needed", third)[0].fields == {"rolled_back": (old,), "needed": (first,)}
-    assert stage.controller(third).core.metadata_log.quorum().disks_needed == (first,)
+    assert stage.controller(third).core.metadata_log.quorum(stage.loop.now).disks_needed == (first,)
     stage.restart(first)
     stage.until(lambda: not stage.controller(old).store.stored.rolled_back)
     stage.put(b"m1")

@@ -222,7 +222,7 @@ class Controller:
                 self._watchers[source] = None
                 return [*request.answer(Done()), self._image_for(source, self.state)]
             case DescribeQuorum():
-                return [*request.answer(self.metadata_log.quorum())]
+                return [*request.answer(self.metadata_log.quorum(now))]
         if not self.active:
             return [*request.answer(self.metadata_log.refuse_inactive(unknown_outcome=False))]
         effects = self._on_report(message, now, wall_ms)

@@ -240,11 +240,11 @@ class MetadataLog:
         """Return the term of the entry at this index; None if it is compacted away or not in the log."""
         return self.raft.log.term_at(index)
 
-    def quorum(self) -> QuorumAnswer:
+    def quorum(self, now: float) -> QuorumAnswer:
         """Return a description of the group of controllers as this one sees it: the active controller, the term, the
         commit index, and for each controller its URL, its role, whether it votes and how far its log reaches. Only
-        the leader knows how far the other logs reach. The name of the active controller is "" if none is known or the
-        leader may not serve yet."""
+        the leader knows how far the other logs reach, and which controllers are silent. The name of the active
+        controller is "" if none is known or the leader may not serve yet."""
         raft, node_id, leader = self.raft, self.node_id, self.raft.leader_id
         named = leader if leader != node_id or self.active else None
         own = "follower" if raft.role == "follower" else "candidate"
@@ -254,6 +254,7 @@ class MetadataLog:
         for node, url in self.urls.items():
             member = raft.members.find(node)
             role = "leader" if node == leader else own if node == node_id else others
+            role = "unknown" if raft.is_silent(node, now) else role
             votes = member is not None and member.voter
             of = standings.get(node, Standing())
             controllers.append(

@@ -168,6 +168,26 @@ def test_followers_name_the_active_controller(cluster: Cluster) -> None:
             assert error.detail == {"leader": active, "url": cluster.urls[active or ""]}
 
 
+def test_the_active_controller_shows_which_controllers_are_silent(cluster: Cluster) -> None:
+    link = cluster.begin()
+    silent = next(node for node in cluster.nodes if node != cluster.active())
+
+    def role() -> str:
+        answer = cluster.answer(link, DescribeQuorum())
+        assert isinstance(answer, QuorumAnswer)
+        assert all(one.role != "unknown" for one in answer.controllers if one.node != silent)
+        return next(one.role for one in answer.controllers if one.node == silent)
+
+    cluster.kill(silent)
+    cluster.run(1.0)
+    assert role() == "follower", "it may be only slow"
+    cluster.run(10.0)
+    assert role() == "unknown"
+    cluster.start(silent)
+    cluster.run(1.0)
+    assert role() == "follower"
+
+
 def test_nobody_is_named_before_the_first_election(cluster: Cluster) -> None:
     error = cluster.refusal(cluster.link("c1"), CreateTopic("t"))
     assert error.detail == {"leader": "", "url": ""}

@@ -92,6 +92,10 @@ from tidelog_controller.raft.settings import RaftSettings
 from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_install_snapshot
 from tidelog_controller.raft.snapshots import OwnSnapshots
 
+SILENT_TIMEOUTS = 4
+"""How many of the longest election timeouts a follower must not have answered to be shown as silent. One is enough
+for decisions; operators are told of what lasts."""
+
 
 class Rng(Protocol):
     """The source of random numbers for election times and refill ids: ``random.Random``, or one with a seed in
@@ -765,6 +769,14 @@ class Raft:
             return self.is_voter
         progress = self._follower_of(node)
         return progress is not None and now < progress.heard_at + self.settings.election_timeout_min_s
+
+    def is_silent(self, node: NodeId, now: float) -> bool:
+        """Return whether this leader has not heard the member ``node`` for ``SILENT_TIMEOUTS`` election timeouts, so
+        that operators are told. False if this server does not lead, and for the leader itself."""
+        progress = self._progress.get(node)
+        return (
+            progress is not None and now >= progress.heard_at + SILENT_TIMEOUTS * self.settings.election_timeout_max_s
+        )
 
     def _live_voters(self, now: float) -> list[NodeId]:
         return [voter.node for voter in self.members.voters if self.is_live(voter.node, now)]

@@ -51,12 +51,14 @@ def list_controllers(output: str, gateways: tuple[str, ...]) -> None:
 
 
 def state_in_words(one: ControllerInfo, active: str) -> str:
-    """Return the state of a controller as a text: active, votes, learns (it has no vote), rolled back, or lost its
-    disk. ``active`` is the id of the active controller."""
+    """Return the state of a controller as a text: active, votes, learns (it has no vote), silent (the active one does
+    not hear it), rolled back, or lost its disk. ``active`` is the id of the active controller; "": none is known."""
     if one.lost:
         return "lost its disk: add it again"
     if one.rolled_back:
         return f"rolled back: {refill_in_words(one)}"
+    if active and one.role == "unknown":
+        return "silent"
     return "active" if one.node == active else "votes" if one.voter else "learns"
 
 

@@ -17,7 +17,8 @@ class ControllerInfo:
     node: str
     url: str
     role: str
-    """``leader`` (the active controller), ``follower``, ``candidate`` or ``unknown``."""
+    """``leader`` (the active controller), ``follower``, ``candidate``, or ``unknown``: no leader is known, or the
+    active controller has not heard this one for some seconds."""
     voter: bool = True
     """False: the controller is a learner."""
     match: int = -1

@@ -35,7 +35,8 @@ def examine_controllers(view: ClusterSnapshot) -> Iterator[Finding]:
         return
     voters = [one for one in quorum.controllers if one.voter and not one.lost]
     silent = [one.node for one in voters if one.role == "unknown"]
-    spare = len(voters) - len(silent) - sum(one.rolled_back for one in voters) - (len(voters) // 2 + 1)
+    counting = [one for one in voters if one.role != "unknown" and not one.rolled_back]
+    spare = len(counting) - (len(voters) // 2 + 1)
     if silent:
         more = f"{spare} more may fail" if spare > 0 else "no other may fail"
         what = f"controllers do not answer: {', '.join(silent)}; {more}, of {len(voters)}"

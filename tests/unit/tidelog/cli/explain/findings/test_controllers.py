@@ -18,6 +18,15 @@ def test_a_majority_that_is_gone_is_the_cause_of_lapsed_sessions() -> None:
     assert "no controller has confirmed r1, r2 for 8 s" in one.evidence
 
 
+def test_one_controller_that_is_silent_leaves_none_to_fail() -> None:
+    silent = replace(CONTROLLERS[2], role="unknown")
+    (one,) = causes(cluster(quorum=replace(QUORUM, controllers=(*CONTROLLERS[:2], silent))))
+    assert (one.cause, one.what) == (
+        "controller-silent",
+        f"controllers do not answer: {silent.node}; no other may fail, of 3",
+    )
+
+
 def test_servers_show_it_where_no_controller_answers_the_gateway() -> None:
     (one,) = causes(cluster(quorum=None, metrics=LAPSED))
     assert one.cause == "controllers-without-majority" and "no controller answered the gateway" in one.evidence
