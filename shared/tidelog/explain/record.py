@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.explain.explanation import Explanation, as_datetime, iso, listed, moment, shortened
 from tidelog.explain.inquiry import Asked, Inquiry, describe_partition
+from tidelog.quantities import counted
 from tidelog.types import Position
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ class RecordEvidence:
     leadership: Leadership | None = None
     transaction: TransactionInfo | None = None
     """The transaction that a coordinator knows under the batch's producer id and epoch."""
-    groups: Mapping[str, GroupPosition] | None = None
-    """The committed position of each group that has one in the partition; None: the cluster did not answer."""
+    groups: Mapping[str, GroupPosition | None] | None = None
+    """The committed position of each group that has one in the partition, None if the caller may not know it; None
+    instead of all: the cluster did not answer."""
     unknown: tuple[str, ...] = ()
 
     @property
@@ -376,7 +378,7 @@ def _commit_in_words(evidence: RecordEvidence, header: BatchHeader, unknown: lis
     end = evidence.end.offset
     rule = evidence.topic.config.get("commit_rule", "isr")
     groups = (evidence.groups or {}).values()
-    passed = [at.committed_ms for at in groups if at.offset > evidence.offset and at.committed_ms >= 0]
+    passed = [at.committed_ms for at in groups if at and at.offset > evidence.offset and at.committed_ms >= 0]
     latest = f", by {moment(min(passed))} at the latest" if passed else ""
     unknown.append("When it was committed is not known: the cluster keeps no time of a commit.")
     return (f"It is committed (commit rule {rule}){latest}: the high watermark is {end}.",)
@@ -416,7 +418,15 @@ def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str,
     if evidence.groups is None:
         return ()
     passed, before = [], []
+    hidden = sum(at is None for at in evidence.groups.values())
+    if hidden:
+        unknown.append(
+            f"The positions of {counted(hidden, 'group')} are not known: they need the right to describe the group,"
+            " or the servers are of an earlier release."
+        )
     for name, at in sorted(evidence.groups.items()):
+        if at is None:
+            continue
         if at.offset > evidence.offset:
             when = f", committed {moment(at.committed_ms)}" if at.committed_ms >= 0 else ""
             passed.append(f"{name} (at {at.offset}{when})")
@@ -428,7 +438,7 @@ def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str,
         words.append(f"Passed by the commits of {shortened(passed)}.")
     if before:
         words.append(f"Not passed yet by {shortened(before)}.")
-    if not words:
+    if not words and not hidden:
         words.append("No consumer group has a position in the partition.")
     return tuple(words)
 
@@ -442,7 +452,8 @@ def _archive_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str
     if evidence.groups is None:  # that is among what is not known already
         return ()
     done = [name for name in awaited if (at := evidence.groups.get(name)) and at.offset > evidence.offset]
-    left = [name for name in awaited if name not in done]
+    hidden = [name for name in awaited if name in evidence.groups and evidence.groups[name] is None]
+    left = [name for name in awaited if name not in done and name not in hidden]
     words = []
     if done:
         words.append(f"Archived by {listed(done)}, which retention waits for (retention_waits_for).")
@@ -475,7 +486,7 @@ def _facts(evidence: RecordEvidence) -> dict[str, Any]:
         "groups": None
         if evidence.groups is None
         else {
-            name: {"offset": at.offset, "committed": iso(at.committed_ms)}
+            name: at and {"offset": at.offset, "committed": iso(at.committed_ms)}
             for name, at in sorted(evidence.groups.items())
         },
     }

@@ -344,10 +344,10 @@ class GroupAdmin(Face):
         """Return the group's committed positions in a topic, by partition; partitions without a position are left
         out. Raises ``UNKNOWN_TOPIC``."""
 
-    def positions(self, topic: TopicInfo, partition: int) -> dict[str, GroupPosition]:
+    def positions(self, topic: TopicInfo, partition: int) -> dict[str, GroupPosition | None]:
         """Return the committed positions of all groups in a partition, by group, with the times of their commits;
-        groups without a position there are left out. Raises ``UNSUPPORTED`` if the gateway or a coordinator is of an
-        earlier release."""
+        groups without a position there are left out. None: the position is not known, since the client may not
+        describe the group, or the gateway or the group's coordinator is of an earlier release."""
 
     def reset(self, group: str, topic: str, positions: Mapping[int, Position | int], *, metadata: str = "") -> None:
         """Set the committed positions of a group in these partitions of a topic, each with the text ``metadata``; its

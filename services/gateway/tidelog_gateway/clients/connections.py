@@ -103,6 +103,10 @@ class ClientView:
         """Return whether the client may describe the topic with this name, and so may know that it exists."""
         return self.authorizer.may(self.principal, "describe", f"topic:{name}")
 
+    def of_group(self, name: str) -> bool:
+        """Return whether the client may describe the group with this name, and so may know its positions."""
+        return self.authorizer.may(self.principal, "describe", f"group:{name}")
+
     def reads(self, name: str) -> bool:
         """Return whether the client may read the topic with this name."""
         return self.authorizer.may(self.principal, "read", f"topic:{name}")

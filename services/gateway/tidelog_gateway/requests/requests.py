@@ -342,7 +342,7 @@ class ClientRequests:
         with await pending.wait(self._listing):
             found = await self._coordinators.answer(message, pending)
             async with self._encoding.seat(view.tenant):
-                return await self._encoded_list(found)
+                return await self._encoded_list(view.seen(found))
 
     def _numbered(self, message: Request, principal: str | None = None) -> Request:
         """Return a copy of a request with client session and number, by which the controllers apply it only once; a

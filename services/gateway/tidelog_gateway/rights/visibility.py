@@ -14,11 +14,13 @@ from tidelog.wire.messages import (
     DescribeGroupAnswer,
     FetchOffsetsAnswer,
     GroupHeartbeatAnswer,
+    GroupInfo,
     GroupMember,
     GroupPosition,
     HistoryAnswer,
     HistoryEntry,
     JoinGroupAnswer,
+    ListGroupsAnswer,
     ListTransactionsAnswer,
     MemberWork,
     Message,
@@ -37,10 +39,11 @@ Allows = Callable[[str], bool]
 
 
 class Viewer(Protocol):
-    """The rights of the client that gets an answer: which topics and servers it may know of, and which topics it may
-    read."""
+    """The rights of the client that gets an answer: which topics, groups and servers it may know of, and which topics
+    it may read."""
 
     def of_topic(self, name: str) -> bool: ...
+    def of_group(self, name: str) -> bool: ...
     def reads(self, name: str) -> bool: ...
     def name_of(self, topic_id: str) -> str: ...
     @property
@@ -55,6 +58,8 @@ def seen(answer: Message, viewer: Viewer) -> Message:
             return replace(answer, assignment=_shares(answer.assignment, viewer, viewer.reads))
         case FetchOffsetsAnswer():
             return replace(answer, positions=_positions(answer.positions, viewer))
+        case ListGroupsAnswer():
+            return replace(answer, groups=tuple(_group(info, viewer) for info in answer.groups))
         case DescribeGroupAnswer():
             members = tuple(_member(member, viewer) for member in answer.members)
             moved = _positions(answer.moved, viewer)
@@ -91,6 +96,11 @@ def _visible(shares: Iterable[TopicShare], viewer: Viewer) -> tuple[TopicShare, 
 def _positions(positions: Iterable[P], viewer: Viewer) -> tuple[P, ...]:
     names = ((at, viewer.name_of(at.topic_id)) for at in positions)
     return tuple(at for at, name in names if name and viewer.of_topic(name))
+
+
+def _group(info: GroupInfo, viewer: Viewer) -> GroupInfo:
+    """Return a group of a list without its positions if the viewer may not describe the group."""
+    return info if info.positions is None or viewer.of_group(info.group) else replace(info, positions=None)
 
 
 def _member(member: GroupMember, viewer: Viewer) -> GroupMember:

@@ -9,7 +9,6 @@ from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.admin.topics import TopicAdmin
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import check_partitions, describe_topic
-from tidelog.errors import refuse
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,
@@ -118,16 +117,16 @@ class GroupAdmin:
             if at.topic_id == found.topic_id
         }
 
-    async def positions(self, topic: TopicInfo, partition: int) -> dict[str, GroupPosition]:
+    async def positions(self, topic: TopicInfo, partition: int) -> dict[str, GroupPosition | None]:
         """Return the committed positions of all groups in a partition, by group, with the times of their commits;
-        groups without a position there are left out. Raises ``UNSUPPORTED`` if the gateway or a coordinator is of an
-        earlier release."""
+        groups without a position there are left out. None: the position is not known, since the client may not
+        describe the group, or the gateway or the group's coordinator is of an earlier release."""
         asked = ListGroups(topic_id=topic.topic_id, topic_partition=partition)
-        found = {}
+        found: dict[str, GroupPosition | None] = {}
         for info in (await self._connection.ask(asked, ListGroupsAnswer)).groups:
             if info.positions is None:
-                raise refuse("UNSUPPORTED", f"the coordinator {info.coordinator} of {info.group} lists no positions")
-            if info.positions:
+                found[info.group] = None
+            elif info.positions:
                 found[info.group] = info.positions[0]
         return found
 

@@ -214,7 +214,7 @@ class GroupInfo:
     """Replica server that coordinates the group."""
     positions: tuple[GroupPosition, ...] | None = None
     """Position of the group in the partition that ``ListGroups`` names; empty: it has none there. None: no partition
-    is named, or the gateway or the coordinator is of an earlier release."""
+    is named, the client may not describe the group, or the gateway or the coordinator is of an earlier release."""
 
 
 @dataclass(frozen=True, slots=True)

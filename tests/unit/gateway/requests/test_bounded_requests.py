@@ -503,6 +503,20 @@ async def test_lists_of_positions_are_made_one_at_a_time_for_a_principal() -> No
         assert len(heard(shell.answers[0], ListGroupsAnswer).groups) == PARTITIONS * 500
 
 
+async def test_of_positions_a_client_is_told_those_that_it_may_see() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+
+        def seen(answer: Message) -> Message:
+            return replace(answer, groups=answer.groups[:1]) if isinstance(answer, ListGroupsAnswer) else answer
+
+        asked = view("alice")
+        asked.seen = seen
+        requests.on_message(link(), 1, ListGroups(topic_id="id-1", topic_partition=0), asked)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(heard(shell.answers[0], ListGroupsAnswer).groups) == 1
+
+
 async def test_transactions_are_listed_in_the_same_way() -> None:
     async with gateway(0) as (shell, requests):
         shell.have(replace(shell.topic(0), name=TRANSACTIONS))

@@ -18,7 +18,10 @@ from tidelog.wire.fields import hints, optional_of
 from tidelog.wire.messages import (
     Delivery,
     Digest,
+    GroupInfo,
+    GroupPosition,
     Hello,
+    ListGroupsAnswer,
     ListTransactions,
     Message,
     Metadata,
@@ -251,6 +254,14 @@ def test_a_named_field_is_neither_accepted_nor_shown_without_the_right(field: st
     assert not shows(Gateway(*everything_but(kind)), field), f"without {RIGHTS[field]}"
     if operation != "describe":
         assert not shows(Gateway(*everything_but(kind), f"describe {KINDS[kind]}"), field), "with describe only"
+
+
+def test_positions_of_a_group_are_shown_only_to_those_who_may_describe_the_group() -> None:
+    at = GroupPosition("id-secret", 0, 7, metadata="words of the member")
+    listed = ListGroupsAnswer((GroupInfo("g", "empty", positions=(at,)), GroupInfo("h", "empty", positions=())))
+    assert Gateway(*everything_but("topic"), "describe topic:*").told(listed) == listed
+    hidden = Gateway(*everything_but("group"), "describe group:h").told(listed)
+    assert [(info.group, info.positions) for info in hidden.groups] == [("g", None), ("h", ())]
 
 
 def test_a_commit_that_waits_in_a_hidden_topic_does_not_look_visible() -> None:

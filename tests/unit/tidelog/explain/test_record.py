@@ -193,6 +193,14 @@ def test_groups_that_have_and_have_not_passed_it() -> None:
     assert "No consumer group has a position in the partition." in told(replace(EVIDENCE, groups={})).sentences
 
 
+def test_groups_that_the_caller_may_not_describe_are_counted_and_nothing_is_said_of_them() -> None:
+    topic = replace(TOPIC, config={"retention_waits_for": "archive"})
+    found = told(replace(EVIDENCE, topic=topic, groups={"archive": None, "other": None}))
+    assert not [text for text in found.sentences if "group" in text or "archive" in text]
+    assert any(text.startswith("The positions of 2 groups are not known") for text in found.unknown)
+    assert found.facts["groups"] == {"archive": None, "other": None}
+
+
 def test_nothing_is_said_of_groups_that_are_not_known() -> None:
     topic = replace(TOPIC, config={"retention_waits_for": "archive"})
     found = told(replace(EVIDENCE, topic=topic, groups=None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import tidelog
 from support.fake_gateway import FakeCluster
 from tidelog.net.link import Link
@@ -36,13 +35,9 @@ async def test_groups_without_a_position_there_are_left_out() -> None:
     assert cluster.asked == [ListGroups(topic_id=orders.topic_id, topic_partition=2)]
 
 
-async def test_a_coordinator_of_an_earlier_release_is_named() -> None:
-    cluster = WithGroups(
-        GroupInfo("billing", "stable", positions=(BILLING,)), GroupInfo("other", "empty", 0, coordinator="r2")
-    )
+async def test_a_position_that_is_not_told_is_not_known() -> None:
+    cluster = WithGroups(GroupInfo("billing", "stable", positions=(BILLING,)), GroupInfo("hidden", "empty"))
     cluster.add_topic("orders", 3)
     async with cluster.gateways() as (url,), tidelog.connect(url) as log:
         topic = await log.topics.describe("orders")
-        with pytest.raises(tidelog.TidelogError, match="the coordinator r2 of other lists no positions") as error:
-            await log.groups.positions(topic, 2)
-    assert error.value.code == "UNSUPPORTED"
+        assert await log.groups.positions(topic, 2) == {"billing": BILLING, "hidden": None}
