@@ -75,8 +75,9 @@ class ControllerLink:
 
     async def run(self) -> None:
         """Try the controllers in turn until one says that it is active, and keep a link to that one until the link
-        breaks or the controller is no longer active; then begin again. Ends only when cancelled. Pauses grow up to
-        ``PAUSE_MAX_S``."""
+        breaks or the controller is no longer active; then begin again, behind that one: if its process hangs,
+        connecting to it would take all of ``CONNECT_TIMEOUT_S``, in which sessions of servers may end. Ends only when
+        cancelled. Pauses grow up to ``PAUSE_MAX_S``."""
         turn, hints, pause_s = 0, 0, PAUSE_FIRST_S
         hint: str | None = None
         while True:
@@ -85,6 +86,7 @@ class ControllerLink:
             was_up, hint = await self._hold(url)
             if was_up:
                 hints, pause_s = 0, PAUSE_FIRST_S
+                turn = self._urls.index(url) + 1 if url in self._urls else turn
             hints = hints + 1 if hint else 0
             if hint is None or hints > MAX_HINTS:
                 hint, hints = None, 0

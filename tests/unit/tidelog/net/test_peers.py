@@ -315,6 +315,36 @@ async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytes
         nursery.cancel_scope.cancel()
 
 
+async def test_a_controller_that_was_active_and_hangs_is_tried_last(autojump_clock: MockClock) -> None:
+    """To connect to it would take time, in which the sessions of servers end."""
+    controllers = Controllers()
+    tried: list[str] = []
+    ways = {"c1": MemoryTransport(), "c2": MemoryTransport()}
+
+    class Routes(MemoryTransport):
+        """The way to each controller, by its name."""
+
+        async def connect(self, url: str) -> Connection:
+            tried.append(url)
+            return await ways[url].connect(url)
+
+    async with trio.open_nursery() as nursery:
+        for node, way in ways.items():
+            controllers.urls[node] = node
+            await nursery.start(partial(serve, node, controllers.handler(node), [], transport=way))
+        controllers.active = "c2"
+        link = ControllerLink(Routes(), ["c1", "c2"], HELLO, on_message=lambda _: None, on_up=lambda: None)
+        nursery.start_soon(link.run)
+        assert await link.call(DeleteTopic("x"), 5) == Done()
+        controllers.silent.add("c2")
+        controllers.active = "c1"
+        with pytest.raises(TidelogError, match="REQUEST_TIMED_OUT"):
+            await link.call(DeleteTopic("x"), 0.2)
+        assert await link.call(DeleteTopic("x"), 5) == Done()
+        assert tried == ["c1", "c2", "c1"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_only_a_controller_that_has_answered_nothing_lately_is_asked(autojump_clock: MockClock) -> None:
     """Requests every half a second are served for ten seconds; then the controller hangs."""
     questions: list[float] = []
