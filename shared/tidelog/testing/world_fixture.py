@@ -29,11 +29,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of worlds."""
     group = parser.getgroup("tidelog", "worlds of tidelog.testing")
     group.addoption(
-        "--tidelog-seeds", type=int, default=None, metavar="N", help="run each world test over the seeds 0 to N-1"
+        "--tidelog-seeds",
+        type=_number,
+        metavar="N",
+        help="run each world test without faults and over the seeds 0 to N-1",
     )
-    group.addoption("--tidelog-seed", type=int, default=None, metavar="S", help="run each world test with this seed")
-    group.addoption("--tidelog-jobs", type=int, default=None, metavar="J", help="how many runs at a time")
+    group.addoption("--tidelog-seed", type=_number, metavar="S", help="run each world test with this seed")
+    group.addoption(
+        "--tidelog-jobs", type=_number, metavar="J", help="how many runs at a time; 0, the default: one for each core"
+    )
     parser.addini("tidelog_seeds", f"the seeds of each world test (default {SEEDS})", default=str(SEEDS))
+
+
+def _number(text: str) -> int:
+    """Return the number that an option gives. Raises ``ValueError`` if it is none, or negative."""
+    number = int(text)
+    if number < 0:
+        raise ValueError(f"{text} is negative")
+    return number
 
 
 @pytest.fixture
@@ -82,16 +95,23 @@ class _SeededTest:
     def _call(self, world: World) -> None:
         arguments = {name: self._item.funcargs[name] for name in self._item._fixtureinfo.argnames}
         self._item.obj(**arguments)
+        if not world.has_run:
+            pytest.fail("the test does not call world.run(), so nothing was judged", pytrace=False)
 
     def _replay(self, found: Found) -> None:
-        """Run a failure again, and raise its exception with how to replay it."""
+        """Run a failure again, and raise its exception with how to replay it. One whose process was lost is not run
+        again: it might never end here."""
         from tidelog.testing.world.run import InvariantBroken
 
         attempt = found.attempt
+        if found.result.was_lost:
+            pytest.fail(f"{found.result.text}\n{self._describe(found)}", pytrace=False)
         try:
             self._world.prepare(attempt.seed, calm=attempt.calm, faults=attempt.faults)
             self._call(self._world)
         except BaseException as error:
+            if not self._world.has_run:  # a declaration is wrong
+                raise
             text = self._describe(found, self._write_trace(attempt))
             if isinstance(error, InvariantBroken):
                 raise InvariantBroken(f"{error}\n{text}") from None
@@ -102,8 +122,8 @@ class _SeededTest:
             f" besides the seed\n{found.result.text}"
         )
 
-    def _describe(self, found: Found, trace: Path) -> str:
-        """Return the seed, the way to replay it, its faults and its trace, as text."""
+    def _describe(self, found: Found, trace: Path | None = None) -> str:
+        """Return the seed, the way to replay it, its faults and its trace, if it has one, as text."""
         attempt = found.attempt
         if found.without_faults:
             lines = ["it fails without any fault"]
@@ -111,8 +131,13 @@ class _SeededTest:
             count = len(attempt.faults or ())
             lines = [f"seed {attempt.seed}, with {count} of {found.drawn} faults:"]
             lines += [f"  - {fault}" for fault in attempt.faults or ()]
-        again = f"pytest {shlex.quote(self._item.nodeid)} --tidelog-seed {attempt.seed}"
-        return "\n".join([*lines, f"replay: {again}", f"trace:  {trace}"])
+            if not count:
+                lines.append(
+                    "It fails without these faults, and passed before: does something outlive a run, such as"
+                )
+                lines.append("a variable of a module, or a file in a folder of a fixture?")
+        lines.append(f"replay: pytest {shlex.quote(self._item.nodeid)} --tidelog-seed {attempt.seed}")
+        return "\n".join(lines if trace is None else [*lines, f"trace:  {trace}"])
 
     def _write_trace(self, attempt: Attempt) -> Path:
         """Write the trace of the last run to a file and return its path, relative to where pytest runs if it is
@@ -155,7 +180,12 @@ def _seeds(config: pytest.Config) -> list[int]:
     one, many = config.getoption("--tidelog-seed"), config.getoption("--tidelog-seeds")
     if one is not None:
         return [one]
-    return list(range(many if many is not None else int(config.getini("tidelog_seeds"))))
+    if many is None:
+        try:
+            many = _number(config.getini("tidelog_seeds"))
+        except ValueError as error:
+            raise pytest.UsageError(f"tidelog_seeds: {error}") from None
+    return list(range(many))
 
 
 def _jobs(config: pytest.Config) -> int:

@@ -57,7 +57,9 @@ def seeded(rng: random.Random, now: Callable[[], float], clocks: WallClocks) -> 
         seed(self, rng.getrandbits(64) if a is None else a, version)
 
     def sleep(seconds: float) -> None:
-        raise RuntimeError(f"time.sleep({seconds}) would stop the whole world: use trio.sleep")
+        raise RuntimeError(
+            f"time.sleep({seconds}) would stop the whole world, in which threads do not run: use trio.sleep"
+        )
 
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
         (time, "time", clocks.seconds),

@@ -22,6 +22,8 @@ class Outcome:
     def records(self, topic: str) -> list[Record]:
         """Return every committed record of a topic of the world, sorted by partition and offset: those that a reader
         with isolation ``committed`` sees. Raises ``KeyError`` for another topic."""
+        if topic not in self.topics:
+            raise KeyError(f"the world has no topic {topic}: it has {', '.join(sorted(self.topics)) or 'none'}")
         return self.topics[topic]
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
@@ -36,6 +38,9 @@ Invariant = Callable[[Outcome], "Verdict | Awaitable[Verdict]"]
 
 
 async def judge(invariant: Invariant, outcome: Outcome) -> str | None:
-    """Return what an invariant says of an outcome."""
+    """Return what an invariant says of an outcome. Raises ``TypeError`` if that is neither None nor a text."""
     said = invariant(outcome)
-    return await said if inspect.isawaitable(said) else said
+    verdict = await said if inspect.isawaitable(said) else said
+    if verdict is not None and not isinstance(verdict, str):
+        raise TypeError(f"an invariant returns None, or a sentence that says what is wrong, not {verdict!r}")
+    return verdict

@@ -7,6 +7,7 @@ that ends by an error of the cluster (``TidelogError``) is started again, as by 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -234,7 +235,10 @@ class Processes:
         assert scope is not None
         try:
             with scope:
-                await one.program.main(ADDRESS)
+                work = one.program.main(ADDRESS)
+                if not inspect.isawaitable(work):
+                    raise TypeError(f"{one.program.name} is no async function: it returns {work!r}")
+                await work
         except Exception as error:
             self._ended(one, incarnation, error)
             return

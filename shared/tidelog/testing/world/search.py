@@ -25,8 +25,10 @@ from tidelog.testing.world.faults import Calm, WorldFault
 from tidelog.testing.world.run import WorldRun
 from tidelog.testing.world.world import World
 
-RUN_LIMIT_S = 600.0
+RUN_LIMIT_S = 300.0
 """Real seconds that one run may take."""
+ENDLESS, DIED = "Endless", "Died"
+"""Kinds of results of runs that took longer, and whose process ended without a result."""
 SHRINK_RUNS = 60
 """Most runs that the search for fewer faults makes."""
 
@@ -61,6 +63,11 @@ class Result:
     def failed(self) -> bool:
         """Return whether the test has failed."""
         return bool(self.kind)
+
+    @property
+    def was_lost(self) -> bool:
+        """Return whether the process of the run has ended without a result, or was ended since it had none."""
+        return self.kind in (ENDLESS, DIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +176,9 @@ def _fork(test: Test, attempt: Attempt, world: World | None) -> tuple[int, Conne
 
 def _collect(reader: Connection, pid: int, attempt: Attempt, late: bool) -> Result:
     """Return the result that a process has sent, or what became of it."""
-    result = Result(attempt, "Died", "the process of the run ended without a result")
+    result = Result(attempt, DIED, "the process of the run ended without a result")
     if late:
-        result = Result(attempt, "Endless", f"the run takes longer than {RUN_LIMIT_S:g} s: does a program spin?")
+        result = Result(attempt, ENDLESS, f"the run takes longer than {RUN_LIMIT_S:g} s: does a program spin?")
     else:
         with suppress(EOFError, OSError):  # it ended before it had sent all
             result = pickle.loads(reader.recv_bytes())
@@ -213,7 +220,7 @@ def search(
     if failed is None:
         return None
     attempt = replace(failed.attempt, faults=failed.struck)
-    if not shrink:
+    if not shrink or failed.was_lost:  # each run of an endless one would take ``RUN_LIMIT_S``
         return Found(attempt, failed, len(failed.struck))
     return _shrink(test, attempt, failed, jobs, world)
 

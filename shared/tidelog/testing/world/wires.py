@@ -208,8 +208,11 @@ class Wires:
     # --- what stands in for trio's and the product's -----------------------------------------------------
 
     async def open_tcp_stream(self, host: str, port: int, **_: object) -> WireStream:
-        """Connect to a simulated listener; see ``trio.open_tcp_stream``."""
-        here = NODE.get()
+        """Connect to a simulated listener; see ``trio.open_tcp_stream``. Raises ``RuntimeError`` in a thread that is
+        not the world's."""
+        here = NODE.get("")
+        if not here:
+            raise RuntimeError("programs of a world are on trio: those with tidelog.sync need tidelog_cluster")
         await trio.sleep(self._delay())
         await trio.sleep_until(max(self._blocked.get(pair, 0.0) for pair in ((here, host), (host, here))))
         listener = self.listeners.get((host, port))

@@ -50,7 +50,8 @@ class World:
         self._kinds: tuple[str, ...] = KINDS
         self._setting = Setting()
         self._on_end: Callable[[WorldRun], None] | None = None
-        self._ran = False
+        self.has_run = False
+        """Whether ``run`` was called."""
 
     def prepare(
         self,
@@ -71,11 +72,13 @@ class World:
     def topic(self, name: str, *, partitions: int = 1, **config: Any) -> None:
         """Have a topic when the programs start, with three replicas. ``config``: settings of the topic, by the names
         of ``TopicConfig``; ``min_insync_replicas`` is 2 unless it is given. Raises ``ConfigError`` for an unknown
-        setting."""
+        setting, and for a second topic of that name."""
         known = {one.name for one in fields(TopicConfig)}
         unknown = sorted(set(config) - known)
         if unknown:
             raise ConfigError(f"topic {name}: there is no setting {', '.join(unknown)}")
+        if name in {topic.name for topic in self._setting.topics}:
+            raise ConfigError(f"the world has topic {name} already")
         self._setting.topics.append(Topic(name, partitions, dict(config)))
 
     def program(
@@ -86,10 +89,14 @@ class World:
         cluster (``TidelogError``), is started again, as by a supervisor; False: it is never killed, and its errors
         fail the test. Any other exception fails the test. ``ends``: the run waits until the program returns; False:
         it runs for ever and is ended when it has nothing more to do. Raises ``ConfigError`` if two programs have one
-        name."""
+        name, for less than one copy, and if ``main`` is no function."""
         chosen = name or str(getattr(main, "__name__", "program"))
         if chosen in {program.name for program in self._setting.programs}:
             raise ConfigError(f"there are two programs with the name {chosen}: give one another name")
+        if not callable(main):
+            raise ConfigError(f"{main!r} is no function: give the async function itself, not what it returns")
+        if copies < 1:
+            raise ConfigError(f"{chosen}: {copies} copies")
         self._setting.programs.append(Program(main, chosen, copies, restarts, ends))
 
     def invariant(self, invariant: Invariant) -> None:
@@ -116,9 +123,9 @@ class World:
         """Run the programs under the faults of the seed, and return the outcome. It is called once. Raises
         ``InvariantBroken`` if an invariant does not hold, ``ProgramsStuck`` if programs do not return though
         everything was healed, the exception of a program, or ``RuntimeError`` for a second call."""
-        if self._ran:
+        if self.has_run:
             raise RuntimeError("a world runs once: call world.run() once in a test")
-        self._ran = True
+        self.has_run = True
         run = WorldRun(self._setting, self.seed, self._drawn())
         try:
             return run.run()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import tidelog
@@ -506,6 +507,46 @@ def test_what_a_world_does_not_know_is_refused() -> None:
         world.faults("kill", "nonsense")
     with pytest.raises(ConfigError, match="there is no setting no_such_setting"):
         world.topic("orders", no_such_setting=1)
+    world.topic("orders")
+    with pytest.raises(ConfigError, match="has topic orders already"):
+        world.topic("orders", partitions=2)
     world.program(bill_once)
     with pytest.raises(ConfigError, match="two programs with the name bill_once"):
         world.program(bill_once)
+    with pytest.raises(ConfigError, match="never: 0 copies"):
+        world.program(bill_once, copies=0, name="never")
+    with pytest.raises(ConfigError, match="give the async function itself"):
+        world.program("bill_once")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("invariant", "error"),
+    [
+        (lambda outcome: True, "returns None, or a sentence that says what is wrong, not True"),
+        (lambda outcome: outcome.records("ordres"), "the world has no topic ordres: it has orders"),
+    ],
+)
+def test_an_invariant_that_is_wrong_itself_is_told_so(invariant: Callable[..., Any], error: str) -> None:
+    world = World()
+    world.topic("orders")
+    world.invariant(invariant)
+    with pytest.raises((TypeError, KeyError), match=error):
+        world.run()
+
+
+async def blocks(address: str) -> None:
+    tidelog.sync.connect(address)
+
+
+@pytest.mark.parametrize(
+    ("main", "error"),
+    [
+        (lambda address: 5, "main is no async function: it returns 5"),
+        (blocks, "programs of a world are on trio: those with tidelog.sync need tidelog_cluster"),
+    ],
+)
+def test_a_program_that_is_none_for_a_world_is_told_so(main: Callable[..., Any], error: str) -> None:
+    world = World()
+    world.program(main, name="main")
+    with pytest.raises((TypeError, RuntimeError), match=error):
+        world.run()

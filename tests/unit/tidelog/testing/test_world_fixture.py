@@ -58,6 +58,20 @@ async def test_async(tidelog_world):
 """
 
 
+LOST = """
+async def spins(address):
+    while True:
+        pass
+
+def test_forgets(tidelog_world):
+    tidelog_world.program(spins)
+
+def test_spins(tidelog_world):
+    tidelog_world.program(spins)
+    tidelog_world.run()
+"""
+
+
 def run(pytester: pytest.Pytester, test: str, *options: str) -> pytest.RunResult:
     """Run a test file of a user's project in a process of its own."""
     pytester.makepyfile(test)
@@ -99,6 +113,28 @@ def test_an_exception_of_a_program_has_its_own_traceback(pytester: pytest.Pytest
 def test_an_async_test_is_told_that_the_world_runs_trio(pytester: pytest.Pytester) -> None:
     result = run(pytester, BREAKS, "-k", "test_async")
     result.stdout.fnmatch_lines(["*a test with tidelog_world is a plain function*"])
+
+
+def test_a_world_that_is_not_run_and_a_run_that_never_ends_fail(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("from tidelog.testing.world import search\n\nsearch.RUN_LIMIT_S = 2\n")
+    result = run(pytester, LOST)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "the test does not call world.run(), so nothing was judged",
+            "the run takes longer than 2 s: does a program spin?",
+            "it fails without any fault",
+            "replay: pytest *::test_spins --tidelog-seed 0",
+        ]
+    )
+
+
+def test_a_negative_number_of_jobs_or_seeds_is_refused(pytester: pytest.Pytester) -> None:
+    assert run(pytester, PASSES, "--tidelog-jobs", "-1").ret == pytest.ExitCode.USAGE_ERROR
+    pytester.makeini("[pytest]\ntidelog_seeds = -2\n")
+    result = run(pytester, PASSES)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*tidelog_seeds: -2 is negative"])
 
 
 def test_it_works_with_xdist(pytester: pytest.Pytester) -> None:
