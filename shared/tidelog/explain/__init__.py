@@ -15,7 +15,8 @@ Each question is a function ``why_...`` that takes a connected ``Log`` and retur
 In each module a function that asks the cluster (``ask_...``) returns evidence, and a pure function turns evidence
 into sentences (``explain_...``). Nothing is written for an answer: all evidence is what the cluster keeps anyway. The
 functions run on trio. ``inquiry.py`` has what they share: requests that may fail, in parallel.
-``samples.py`` reads the values of metrics from their pages.
+``samples.py`` reads the values of metrics from their pages. ``partition_state.py`` has what the commands for people
+need, too: whether a leader refuses writes, and which events report losses.
 
 Only ``cli`` and programs for agents import this room. It imports the client and the timeline.
 """

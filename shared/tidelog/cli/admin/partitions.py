@@ -14,7 +14,6 @@ from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.sentences import (
-    LOSSES,
     awaited_in_words,
     doubt_in_words,
     lost_offsets_in_words,
@@ -25,6 +24,7 @@ from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import Cell, Column, Table, list_output, say, show
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
+from tidelog.explain.partition_state import LOSSES
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, PartitionWeight, PlannedMove, TopicInfo
 

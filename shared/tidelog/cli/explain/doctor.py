@@ -29,7 +29,6 @@ from tidelog.cli.explain.gateway_looks import GatewayLook, fetch_page, look_at_p
 from tidelog.cli.explain.group_looks import MOST_GROUPS, GroupLook, TopicsRead, look_at_group
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.retention_waits import AwaitedGroup, ask_awaited, awaited_names, kept_in
-from tidelog.cli.explain.sentences import LOSSES
 from tidelog.cli.explain.streaming_queries import OverdueQuery, find_overdue
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run, tls_options
 from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
@@ -37,6 +36,7 @@ from tidelog.cli.progress import Bar, shown
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.explain.inquiry import ASK_S, Inquiry
+from tidelog.explain.partition_state import LOSSES
 from tidelog.feature_levels import SECURITY
 from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.net.tls import TlsFiles

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.explain.partition_state import LOSSES, needed_in_sync, refuses_all
+
 if TYPE_CHECKING:
     from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, TopicInfo
 
@@ -49,7 +51,7 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
     if not partition.leader:
         words.append(f"no leader: {_why_no_leader(topic, partition)}")
     elif refuses_all(topic, partition):
-        least = _needed_in_sync(topic, partition)
+        least = needed_in_sync(topic, partition)
         words.append(f"{len(partition.isr)} in sync of {least} that writes with acks all need: they are refused")
     if partition.leader and partition.elr:
         many = len(partition.elr) > 1
@@ -87,10 +89,6 @@ def doubt_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) ->
     return f"doubtful: {', '.join(named)}; {waits}"
 
 
-LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
-"""Events of a partition's history that report records as cut off, each in words."""
-
-
 def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
     """Describe each report of lost or possibly lost records in a partition's history: the offsets and the time of the
     report. Returns a list with a sentence for each, empty if there are none."""
@@ -105,20 +103,6 @@ def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) 
     if it waits for none, or ``entries``, its history, does not say."""
     awaiting = next((e for e in reversed(tuple(entries)) if e.event == "awaiting"), None)
     return event_in_words(awaiting) if awaiting is not None and partition.sealing and not partition.leader else ""
-
-
-def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
-    """Return whether too few replicas are in sync for writes with acks ``all``, so that a leader refuses such writes.
-    This does not check that the partition has a leader."""
-    return len(partition.isr) < _needed_in_sync(topic, partition)
-
-
-def _needed_in_sync(topic: TopicInfo, partition: PartitionInfo) -> int:
-    """Return the number of replicas that must be in sync for writes with acks ``all``: ``min_insync_replicas``, and
-    with commit rule ``quorum`` at least a majority."""
-    least = int(topic.config["min_insync_replicas"])
-    majority = len(partition.replicas) // 2 + 1
-    return max(least, majority) if topic.config["commit_rule"] == "quorum" else least
 
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:

@@ -13,9 +13,9 @@ from tidelog.cli.explain.sentences import (
     clock,
     doubt_in_words,
     lost_offsets_in_words,
-    refuses_all,
     state_in_words,
 )
+from tidelog.explain.partition_state import refuses_all
 from tidelog.explain.samples import total
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
