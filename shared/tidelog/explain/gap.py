@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import CorruptBatch
 from tidelog.explain.explanation import Explanation, iso, listed, moment, span
 from tidelog.explain.inquiry import Inquiry, describe_partition
+from tidelog.explain.partition_state import loss_facts, losses_at, losses_at_in_words
 from tidelog.quantities import counted
 from tidelog.types import Position
 
@@ -42,8 +43,6 @@ MOST_PRODUCERS = 10
 """Most producer ids whose applications are asked for."""
 MOST_PARTS = 20
 """Most parts of a gap that sentences are about, the first ones."""
-LOSSES = ("records_lost", "records_possibly_lost")
-"""Events in the history of a partition that tell of records that were cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class GapEvidence:
     next_record: int = -1
     looked_to: int = -1
     losses: tuple[HistoryEntry, ...] = ()
-    """The losses in the partition's history that touch the gap."""
+    """What the partition's history tells of losses in the gap (``losses_at``)."""
     transactions: Mapping[tuple[int, int], TransactionInfo] | None = None
     """What coordinators know of the transactions in the gap, by producer id and epoch."""
     unknown: tuple[str, ...] = ()
@@ -134,15 +133,10 @@ async def ask_gap(log: Log, topic: str, partition: int, offset: int) -> GapEvide
     )
     if evidence.log_start >= 0 and evidence.high_watermark >= 0:
         evidence = await _with_parts(log, evidence, inquiry)
-    last = evidence.next_record if evidence.next_record >= 0 else max(evidence.looked_to, offset + 1)
+    last = evidence.next_record if evidence.next_record >= 0 else max(evidence.looked_to + 1, offset + 1)
     entries = (history.value or {}).get(partition, ())
-    losses = tuple(entry for entry in entries if entry.event in LOSSES and _touches(entry, offset, last))
+    losses = losses_at(entries, offset, last, evidence.high_watermark)
     return replace(evidence, losses=losses, unknown=inquiry.failures())
-
-
-def _touches(entry: HistoryEntry, start: int, end: int) -> bool:
-    """Return whether a loss concerns one of the offsets from ``start`` up to ``end``."""
-    return int(entry.evidence["start"]) < end and int(entry.evidence["end"]) > start
 
 
 async def _with_parts(log: Log, evidence: GapEvidence, inquiry: Inquiry) -> GapEvidence:
@@ -253,7 +247,7 @@ def explain_gap(evidence: GapEvidence) -> Explanation:
         kinds = listed(sorted({part.kind for part in rest}))
         sentences.append(f"{counted(len(rest), 'more part')} up to offset {rest[-1].end - 1}: {kinds}.")
     sentences += _at_the_end(evidence, steps)
-    sentences += [_loss(entry) for entry in evidence.losses]
+    sentences += losses_at_in_words(evidence.losses, evidence.high_watermark)
     unknown = list(evidence.unknown)
     if not evidence.losses and not any("history" in text for text in unknown):
         unknown.append("Losses that the history of the partition no longer reaches back to are not known.")
@@ -350,16 +344,6 @@ def _at_the_end(evidence: GapEvidence, steps: list[str]) -> list[str]:
     return words
 
 
-def _loss(entry: HistoryEntry) -> str:
-    """Return a sentence about records that were cut off."""
-    facts = entry.evidence
-    kind = "committed records were lost" if entry.event == "records_lost" else "records were possibly lost"
-    return (
-        f"At {moment(entry.time_ms)} {kind}: {facts['node']} cut off offsets {facts['start']} to"
-        f" {int(facts['end']) - 1} ({entry.cause.replace('_', ' ')}). What is there now are other records."
-    )
-
-
 def _facts(evidence: GapEvidence) -> dict[str, Any]:
     """Return the evidence as values that JSON has."""
     return {
@@ -383,8 +367,5 @@ def _facts(evidence: GapEvidence) -> dict[str, Any]:
             }
             for part in evidence.parts
         ],
-        "losses": [
-            {"event": entry.event, "cause": entry.cause, "time": iso(entry.time_ms), **entry.evidence}
-            for entry in evidence.losses
-        ],
+        "losses": loss_facts(evidence.losses),
     }

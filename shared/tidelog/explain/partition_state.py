@@ -1,15 +1,74 @@
 """What the metadata and the history of a partition say, which several answers and commands need: whether its leader
-refuses writes, and which events report lost records."""
+refuses writes, and where records were lost or may be missing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidelog.explain.explanation import iso, moment
 
 if TYPE_CHECKING:
-    from tidelog.wire.messages import PartitionInfo, TopicInfo
+    from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
 LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
 """Events of a partition's history that report records as cut off, each in words."""
+
+
+def tells_of_loss(entry: HistoryEntry) -> bool:
+    """Return whether an entry of a partition's history reports records as cut off, or an unclean election, after
+    which committed records may be missing."""
+    return entry.event in LOSSES or entry.cause == "unclean_election"
+
+
+def losses_at(entries: Iterable[HistoryEntry], start: int, end: int, high_watermark: int) -> tuple[HistoryEntry, ...]:
+    """Return the entries of a partition's history that tell of losses at the offsets from ``start`` up to, not
+    including, ``end``, oldest first: reports of records that were cut off there and, if the offsets reach
+    ``high_watermark``, unclean elections. A server that was elected that way may lack the last committed records, and
+    nobody reports these: no log has them."""
+    return tuple(
+        entry
+        for entry in entries
+        if (
+            int(entry.evidence["start"]) < end and int(entry.evidence["end"]) > start
+            if entry.event in LOSSES
+            else 0 <= high_watermark < end and tells_of_loss(entry)
+        )
+    )
+
+
+def losses_at_in_words(losses: Sequence[HistoryEntry], high_watermark: int) -> list[str]:
+    """Return sentences about what ``losses_at`` found. Of unclean elections only the last one is described, and the
+    others are counted."""
+    words = [_cut_in_words(entry, high_watermark) for entry in losses if entry.event in LOSSES]
+    unclean = [entry for entry in losses if entry.event not in LOSSES]
+    if unclean:
+        last = unclean[-1]
+        more = f", the last one of {len(unclean)}" if len(unclean) > 1 else ""
+        words.append(
+            f"At {moment(last.time_ms)} {last.leader} became leader although it may have lacked committed records"
+            f" (unclean election{more}): acknowledged records behind the end of its log, if there were any, are lost."
+        )
+    return words
+
+
+def _cut_in_words(entry: HistoryEntry, high_watermark: int) -> str:
+    facts, end = entry.evidence, int(entry.evidence["end"])
+    kind = "committed records were lost" if entry.event == "records_lost" else "records were possibly lost"
+    now = " What is there now are other records." if 0 <= end <= high_watermark else ""
+    return (
+        f"At {moment(entry.time_ms)} {kind}: {facts['node']} cut off offsets {facts['start']} to {end - 1}"
+        f" ({entry.cause.replace('_', ' ')}).{now}"
+    )
+
+
+def loss_facts(losses: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
+    """Return what ``losses_at`` found as values that JSON has."""
+    return [
+        {**entry.evidence, "event": entry.event, "cause": entry.cause, "time": iso(entry.time_ms)}
+        | ({"leader": entry.leader} if entry.event not in LOSSES else {})
+        for entry in losses
+    ]
 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.explain.explanation import Explanation, as_datetime, iso, listed, moment, shortened
 from tidelog.explain.inquiry import Asked, Inquiry, describe_partition
+from tidelog.explain.partition_state import loss_facts, losses_at, losses_at_in_words
 from tidelog.quantities import counted
 from tidelog.types import Position
 
@@ -85,6 +86,8 @@ class RecordEvidence:
     """The committed position of each group that has one in the partition, None if the caller may not know it; None
     instead of all: the cluster did not answer."""
     unknown: tuple[str, ...] = ()
+    losses: tuple[HistoryEntry, ...] = ()
+    """What the partition's history tells of losses at the offset (``losses_at``)."""
 
     @property
     def place(self) -> str:
@@ -130,6 +133,7 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
             transaction = inquiry.ask("the transaction", lambda: _transactions_of(log, id))
     await inquiry.run()
     known = transaction.value if transaction is not None and transaction.value else []
+    high_watermark = end.value.offset if end.value is not None else -1
     return RecordEvidence(
         found,
         info,
@@ -142,6 +146,7 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
         next((one for one in known if header and one.producer_epoch == header.producer_epoch), None),
         groups.value,
         inquiry.failures(),
+        losses_at((history.value or {}).get(partition, ()), offset, offset + 1, high_watermark),
     )
 
 
@@ -252,10 +257,11 @@ def explain_record(evidence: RecordEvidence) -> Explanation:
     subject = f"{evidence.place}@{evidence.offset}"
     unknown = list(evidence.unknown)
     batch = evidence.batch
+    lost = losses_at_in_words(evidence.losses, evidence.end.offset if evidence.end is not None else -1)
     if batch is None or batch.header is None or batch.position == -1:
         sentences, steps = _no_record(evidence)
         facts = _facts(evidence)
-        return Explanation("record", subject, sentences, facts, tuple(unknown), steps)
+        return Explanation("record", subject, (*sentences, *lost), facts, tuple(unknown), steps)
     sentences = (
         *_record_in_words(evidence, batch),
         *_sender_in_words(evidence, batch.header, unknown),
@@ -265,6 +271,7 @@ def explain_record(evidence: RecordEvidence) -> Explanation:
         *_transaction_in_words(evidence, batch),
         *_groups_in_words(evidence, unknown),
         *_archive_in_words(evidence, unknown),
+        *lost,
     )
     return Explanation("record", subject, sentences, _facts(evidence), tuple(unknown))
 
@@ -297,6 +304,9 @@ def _no_record(evidence: RecordEvidence) -> tuple[tuple[str, ...], tuple[str, ..
             "Nobody can read it yet, so its sender and time are not shown.",
         ), (f"'tidelog why {place}' shows what the replicas wait for.",)
     if end >= 0:
+        if evidence.losses:
+            history = (f"'tidelog why {place}' shows its history.",)
+            return (f"{place} has no record {offset}: its high watermark is {end}.",), history
         return (f"{place} has no record {offset} yet: its high watermark is {end}.",), ()
     return (f"{place}@{offset} could not be read.",), (f"'tidelog why {place}' shows whether it has a leader.",)
 
@@ -490,6 +500,8 @@ def _facts(evidence: RecordEvidence) -> dict[str, Any]:
             for name, at in sorted(evidence.groups.items())
         },
     }
+    if evidence.losses:
+        facts["losses"] = loss_facts(evidence.losses)
     if batch is not None and batch.header is not None:
         facts["batch"] = _batch_facts(batch, batch.header)
     if evidence.leadership is not None:

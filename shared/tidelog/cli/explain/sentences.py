@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.explain.partition_state import LOSSES, needed_in_sync, refuses_all
+from tidelog.explain.partition_state import LOSSES, needed_in_sync, refuses_all, tells_of_loss
 
 if TYPE_CHECKING:
     from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, TopicInfo
@@ -233,8 +233,7 @@ def _move_in_words(entry: HistoryEntry) -> str:
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
     """Describe the unclean elections in a partition's history, and the records that were lost or possibly lost, in a
     list with a sentence for each; an empty list if there are none."""
-    bad = [entry for entry in entries if entry.event in LOSSES or entry.cause == "unclean_election"]
-    return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
+    return [f"at {clock(entry)} {event_in_words(entry)}" for entry in entries if tells_of_loss(entry)]
 
 
 def waits_in_words(partition: PartitionInfo) -> list[str]:

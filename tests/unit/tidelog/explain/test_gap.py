@@ -124,6 +124,20 @@ def test_losses_of_the_history() -> None:
     assert "records were possibly lost" in said(losses=(replace(lost, event="records_possibly_lost"),))
 
 
+def test_an_unclean_election_may_have_lost_what_was_at_the_end() -> None:
+    """No log has these records, so nobody reports them as cut off."""
+    facts = {"trigger": "alter_topic", "loss": "possible", "in_sync_before": "r1"}
+    unclean = HistoryEntry(T0, 3, 2, "leader_elected", "unclean_election", "r1", ("r1",), facts)
+    found = told(offset=200, next_record=-1, looked_to=200, losses=(unclean,))
+    assert found.sentences[1] == (
+        f"At {moment(T0)} r1 became leader although it may have lacked committed records (unclean election):"
+        " acknowledged records behind the end of its log, if there were any, are lost."
+    )
+    assert found.facts["losses"][0] | {"leader": "r1", "in_sync_before": "r1"} == found.facts["losses"][0]
+    earlier = replace(unclean, time_ms=T0 - 9000)
+    assert "(unclean election, the last one of 2)" in said(losses=(earlier, unclean), offset=200, next_record=-1)
+
+
 def test_the_end() -> None:
     found = told(offset=200, next_record=-1, looked_to=200, leader=DigestAnswer(0, 205, 200))
     assert found.sentences == (

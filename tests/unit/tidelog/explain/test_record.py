@@ -138,6 +138,14 @@ def test_offsets_without_a_record() -> None:
     assert first(batch=None) == unread, "the client may have no right to read"
 
 
+def test_an_offset_behind_the_end_after_an_unclean_election() -> None:
+    lost = HistoryEntry(T0, 3, 2, "leader_elected", "unclean_election", "r1", ("r1",), {"loss": "possible"})
+    found = told(replace(EVIDENCE, batch=Batch(), offset=300, losses=(lost,)))
+    assert found.sentences[0] == "orders/0 has no record 300: its high watermark is 200."
+    assert "acknowledged records behind the end of its log, if there were any, are lost." in found.sentences[1]
+    assert found.next_steps == ("'tidelog why orders/0' shows its history.",)
+
+
 def test_a_timestamp_in_microseconds_is_shown_as_its_number() -> None:
     late = header()._replace(first_timestamp=T0 * 1000, max_timestamp=T0 * 1000)
     found = told(replace(EVIDENCE, batch=Batch(late, 3, 10, T0 * 1000, None, 20)))
