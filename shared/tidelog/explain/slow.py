@@ -3,8 +3,9 @@
 An ack passes these stations: the gateway, which takes a batch and passes it on; the leader, which appends it; the
 leader's disk and the followers, whose fetches bring them the batch; and the followers' disks. Each keeps a histogram
 of its times (``docs/metrics.md``), and says what it has counted in its last 5 to 10 seconds. A process of an earlier
-release does not say that: it is looked at twice, ``PAUSE_S`` apart. If no batch was acked in that time, the times
-since the start of each process are taken. The histograms are those of whole processes, not of one topic.
+release does not say that: it is looked at twice, ``PAUSE_S`` apart. If the gateway got no ack in that time, or the
+leaders counted no commit, the times since the start of each process are taken. The histograms are those of whole
+processes, not of one topic: if the leaders have counted few of the gateway's acks, no station is named.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from tidelog.errors import refuse
-from tidelog.explain.explanation import Explanation, listed, span
+from tidelog.explain.explanation import Explanation, listed, shortened, span
 from tidelog.explain.inquiry import Inquiry, describe_partition
+from tidelog.explain.partition_state import refuses_all
 from tidelog.explain.samples import samples, total
 from tidelog.quantities import counted
 
@@ -32,6 +34,9 @@ MOST_SERVERS = 30
 """Most replica servers that are looked at, in the order of their names."""
 LATE_RATIO = 0.1
 """Share of its time in which a server's work had to wait, from which on that is called a cause."""
+LEAST_SHARE = 0.1
+"""Share of the gateway's acks that the leaders must have counted, at least. If they have counted fewer, the times of
+the gateway are those of other leaders, and a difference between both means nothing."""
 ACKS, COMMITS = "tidelog_gateway_produce_latency_seconds", "tidelog_commit_latency_seconds"
 FETCHES, FLUSHES = "tidelog_replica_fetch_latency_seconds", "tidelog_replica_flush_seconds"
 LATE = "tidelog_replica_late_ratio"
@@ -126,6 +131,9 @@ class SlowEvidence:
     servers: Mapping[str, ServerTimes] = field(default_factory=dict)
     interval_s: float = 0.0
     """Seconds in which the gateway has counted; 0: the times are those since the start of each process."""
+    quiet_s: float = 0.0
+    """Last seconds in which the gateway got acks, and the leaders of the partitions counted no commit; 0: there are
+    none."""
     holds: int = 0
     """Waits of batches in the gateway for a share of a slow server."""
     retries: Mapping[str, int] = field(default_factory=dict)
@@ -136,6 +144,33 @@ class SlowEvidence:
     def leaders(self) -> list[str]:
         """Return the servers that lead the partitions, ordered by name."""
         return sorted({self.topic.partitions[p].leader for p in self.partitions} - {""})
+
+    @property
+    def stuck(self) -> dict[str, list[int]]:
+        """Return the partitions that take no batches, or none with acks ``all``, by the reason: ``leaderless``,
+        ``paused``, ``read_only`` or ``too_few_in_sync``."""
+        found: dict[str, list[int]] = {}
+        for number in self.partitions:
+            info = self.topic.partitions[number]
+            if info.paused:
+                found.setdefault("paused", []).append(number)
+            elif not info.leader:
+                found.setdefault("leaderless", []).append(number)
+            elif info.read_only:
+                found.setdefault("read_only", []).append(number)
+            elif refuses_all(self.topic, info):
+                found.setdefault("too_few_in_sync", []).append(number)
+        return found
+
+    @property
+    def commits(self) -> int:
+        """Return how many commits the leaders of the partitions have counted."""
+        return sum(self.servers[node].commits.count for node in self.leaders if node in self.servers)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Return whether the times of the gateway are about what the leaders of the partitions have committed."""
+        return self.commits > 0 and self.commits >= LEAST_SHARE * self.acks.count
 
     @property
     def followers(self) -> list[str]:
@@ -215,10 +250,26 @@ def evidence_of(
     unknown: tuple[str, ...] = (),
 ) -> SlowEvidence:
     """Return the evidence in what the processes say, by name ("": the gateway). If the gateway got no ack in its last
-    seconds, the times since the start of each process are taken."""
+    seconds, or the leaders counted no commit, the times since the start of each process are taken."""
     look = looks.get("", ProcessLook(ProcessCounts()))
-    is_recent = look.recent is not None and look.recent.times[ACKS].count > 0
-    gateway = _chosen(look, is_recent)
+    if look.recent is not None and look.recent.times[ACKS].count > 0:
+        recent = _evidence(topic, partitions, subject, looks, True, unknown)
+        if recent.commits or not any(node in looks for node in recent.leaders):
+            return recent
+        return replace(_evidence(topic, partitions, subject, looks, False, unknown), quiet_s=recent.interval_s)
+    return _evidence(topic, partitions, subject, looks, False, unknown)
+
+
+def _evidence(
+    topic: TopicInfo,
+    partitions: tuple[int, ...],
+    subject: str,
+    looks: Mapping[str, ProcessLook],
+    is_recent: bool,
+    unknown: tuple[str, ...],
+) -> SlowEvidence:
+    """Return the evidence in what the processes have counted in their last seconds, or since their start."""
+    gateway = _chosen(looks.get("", ProcessLook(ProcessCounts())), is_recent)
     return SlowEvidence(
         topic,
         partitions,
@@ -226,6 +277,7 @@ def evidence_of(
         gateway.times.get(ACKS, Times()),
         {node: _server(one, is_recent) for node, one in looks.items() if node},
         gateway.interval_s,
+        0.0,
         gateway.holds,
         {code: count for code, count in sorted(gateway.retries.items()) if count > 0},
         unknown,
@@ -258,13 +310,18 @@ def times_in(page: str, name: str) -> Times:
 def explain_slow(evidence: SlowEvidence) -> Explanation:
     """Return the explanation of the time of acks from what was found out about it."""
     unknown = list(evidence.unknown)
+    stuck, steps = _stuck_in_words(evidence)
     if not evidence.acks.count:
         text = f"No batch has been acked through this gateway since it began: nothing is known of {evidence.subject}."
-        return Explanation("slow", evidence.subject, (text,), _facts(evidence, {}), tuple(unknown))
+        facts = _facts(evidence, {})
+        return Explanation("slow", evidence.subject, (*stuck, text), facts, tuple(unknown), tuple(steps))
     when = _when(evidence.interval_s) if evidence.interval_s else "since the start of each process"
-    stations = stations_of(evidence)
+    is_open = sum(map(len, evidence.stuck.values())) < len(evidence.partitions)
+    stations = stations_of(evidence) if is_open and evidence.is_comparable else {}
     sentences = [
-        *_verdict(evidence, stations),
+        *stuck,
+        *([_quiet_in_words(evidence)] if evidence.quiet_s and is_open else []),
+        *(_verdict(evidence, stations) if stations else [_no_station(evidence, is_open)]),
         f"From a batch's arrival at the gateway to its ack: {_words(evidence.acks)}, {when}.",
         *_leaders(evidence),
         *_followers(evidence),
@@ -280,7 +337,54 @@ def explain_slow(evidence: SlowEvidence) -> Explanation:
         tuple(sentences),
         _facts(evidence, stations),
         tuple(unknown),
-        _steps(stations, evidence),
+        (*steps, *_steps(stations, evidence)),
+    )
+
+
+_STUCK = {
+    "leaderless": "Nobody leads {places}: no batch gets an ack there.",
+    "paused": "{places} {is_} paused: no batch gets an ack there.",
+    "read_only": "{places} {is_} read-only: batches are refused there.",
+    "too_few_in_sync": "{places} {has} too few replicas in sync for acks 'all': such batches are refused there.",
+}
+_STUCK_STEPS = {
+    "leaderless": "'tidelog why {place}' shows why nobody leads.",
+    "paused": "'tidelog topics resume {topic}' ends the pause.",
+    "read_only": "'tidelog topics set-readonly {topic} --off' lets it take records again.",
+    "too_few_in_sync": "'tidelog why {place}' shows which replicas left the in-sync set, and why.",
+}
+
+
+def _stuck_in_words(evidence: SlowEvidence) -> tuple[list[str], list[str]]:
+    """Return sentences about the partitions that take no batches, and next steps."""
+    sentences, steps, topic = [], [], evidence.topic.name
+    for reason, numbers in evidence.stuck.items():
+        places = [f"{topic}/{number}" for number in numbers]
+        one = len(places) == 1
+        verbs = {"is_": "is" if one else "are", "has": "has" if one else "have"}
+        sentences.append(_STUCK[reason].format(places=shortened(places), **verbs))
+        steps.append(_STUCK_STEPS[reason].format(place=places[0], topic=topic))
+    return sentences, steps
+
+
+def _quiet_in_words(evidence: SlowEvidence) -> str:
+    """Return a sentence about leaders that counted no commit while the gateway got acks."""
+    leaders = listed(evidence.leaders)
+    return f"{_when(evidence.quiet_s).capitalize()} no ack was counted by {leaders}, where {evidence.subject} is led."
+
+
+def _no_station(evidence: SlowEvidence, is_open: bool) -> str:
+    """Return a sentence that says why no station is named."""
+    if not is_open:
+        return "No station is named: the acks that this gateway has got may all be of other topics."
+    silent = [node for node in evidence.leaders if node not in evidence.servers]
+    if silent:
+        return f"No station is named: {listed(silent)}, where {evidence.subject} is led, did not answer."
+    when = _when(evidence.interval_s) if evidence.interval_s else "since their start"
+    few = f"only {counted(evidence.commits, 'ack')} of {evidence.acks.count}" if evidence.commits else "no ack"
+    return (
+        f"No station is named: {listed(evidence.leaders)} counted {few} {when}, so the times of the gateway are those"
+        " of other leaders."
     )
 
 
@@ -394,11 +498,13 @@ def _hindrances(evidence: SlowEvidence) -> list[str]:
 
 
 def _steps(stations: Mapping[str, float], evidence: SlowEvidence) -> tuple[str, ...]:
-    """Return what to do about the station that takes the most."""
-    first = max(stations, key=lambda name: stations[name])
+    """Return what to do about servers that are busy, and about the station that takes the most, if one does."""
+    first = max(stations, key=lambda name: stations[name], default="")
     late = [node for node, found in evidence.servers.items() if found.late > LATE_RATIO]
     steps = [f"Give {listed(late)} more CPU, or move leaders away: 'tidelog partitions transfer'."] if late else []
     match first:
+        case "" if not evidence.stuck:
+            steps.append(f"Ask again while records are written to {evidence.subject}.")
         case "leader_disk" | "follower_disk":
             steps.append(
                 "Look at the disk of that server. Larger batches share a flush; 'flush=os' of a new topic does not"
@@ -421,6 +527,8 @@ def _facts(evidence: SlowEvidence, stations: Mapping[str, float]) -> dict[str, A
         "topic": evidence.topic.name,
         "partitions": list(evidence.partitions),
         "interval_s": evidence.interval_s,
+        "quiet_s": evidence.quiet_s,
+        "stuck": evidence.stuck,
         "stations_ms": {name: round(ms, 3) for name, ms in stations.items()},
         "acks": _times_facts(evidence.acks),
         "leaders": evidence.leaders,

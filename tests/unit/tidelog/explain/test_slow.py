@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tidelog.explain.explanation import Explanation
 from tidelog.explain.slow import (
@@ -23,8 +25,11 @@ from tidelog.wire.messages import MetricsAnswer, PartitionInfo, TopicInfo
 TOPIC = TopicInfo(
     "abc",
     "orders",
-    {"flush": "fsync"},
-    (PartitionInfo(0, ("r1", "r2", "r3"), ("r1", "r2"), "r1", 3, 7), PartitionInfo(1, ("r2",), ("r2",), "r2", 3, 7)),
+    {"flush": "fsync", "min_insync_replicas": "2", "commit_rule": "isr"},
+    (
+        PartitionInfo(0, ("r1", "r2", "r3"), ("r1", "r2"), "r1", 3, 7),
+        PartitionInfo(1, ("r2", "r3"), ("r2", "r3"), "r2", 3, 7),
+    ),
 )
 
 
@@ -42,12 +47,12 @@ def server(count: int, *, commit: float = 0, fetch: float = 0, flush: float = 0,
     return "".join(histogram(name, count, ms) for name, ms in times if ms) + f"{LATE} {late}\n"
 
 
-def explain(*answers: dict[str, MetricsAnswer]) -> Explanation:
+def explain(*answers: dict[str, MetricsAnswer], topic: TopicInfo = TOPIC) -> Explanation:
     """Return the explanation of what processes answered, by name, when they were asked once or twice."""
     looks = {node: look_at(answer) for node, answer in answers[0].items()}
     for again in answers[1:]:
         looks |= {node: look_again(looks[node], answer, 1.0) for node, answer in again.items()}
-    return explain_slow(evidence_of(TOPIC, (0,), "orders/0", looks))
+    return explain_slow(evidence_of(topic, (0,), "orders/0", looks))
 
 
 def answers(
@@ -126,12 +131,14 @@ def test_processes_of_an_earlier_release_count_between_two_looks() -> None:
 
 def test_only_one_server_of_an_earlier_release_counts_between_two_looks() -> None:
     pages = {"": histogram(ACKS, 100, 80), "r1": server(100, commit=70)}
-    first = answers(pages, {"": histogram(ACKS, 10, 2), "r1": ""}) | answers({"r2": server(100, fetch=60)})
+    first = answers(pages, {"": histogram(ACKS, 10, 2), "r1": server(10, commit=1)}) | answers(
+        {"r2": server(100, fetch=60)}
+    )
     found = explain(first, answers({"r2": f"{FETCHES}_sum 6.005\n{FETCHES}_count 101\n"}))
     assert found.facts["interval_s"] == 7 and found.facts["servers"]["r2"]["interval_s"] == 1
     assert found.facts["servers"]["r2"]["fetch"]["mean_ms"] == 5
     unanswered = explain(first)
-    assert "Follower r2, since its start: a fetch 60 ms on average" in unanswered.sentences[3]
+    assert "Follower r2, since its start: a fetch 60 ms on average" in unanswered.sentences[4]
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -145,6 +152,56 @@ def test_without_recent_acks_all_since_the_start_count(older: bool) -> None:
     assert found.facts["interval_s"] == 0 and found.facts["acks"]["mean_ms"] == 50
     assert found.facts["servers"]["r1"]["commit"]["mean_ms"] == 5
     assert "since the start of each process." in found.sentences[2]
+
+
+def with_partition(**changes: object) -> TopicInfo:
+    return replace(TOPIC, partitions=(replace(TOPIC.partitions[0], **changes), TOPIC.partitions[1]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "step"),
+    [
+        ({"leader": "", "isr": ()}, "Nobody leads orders/0: no batch gets an ack there.", "'tidelog why orders/0'"),
+        ({"isr": ("r1",)}, "orders/0 has too few replicas in sync for acks 'all': such", "'tidelog why orders/0'"),
+        ({"paused": True}, "orders/0 is paused: no batch gets an ack there.", "'tidelog topics resume orders'"),
+        ({"read_only": True}, "orders/0 is read-only: batches are refused", "'tidelog topics set-readonly orders"),
+    ],
+)
+def test_a_partition_that_takes_no_batches_comes_first_and_no_station_is_named(
+    changes: dict[str, object], words: str, step: str
+) -> None:
+    """The acks that the gateway counts are those of other partitions."""
+    found = explain(answers(pages(7, r1=server(10, commit=5, flush=2))), topic=with_partition(**changes))
+    assert found.sentences[0].startswith(words) and found.next_steps[0].startswith(step)
+    assert found.sentences[1].startswith("No station is named") and not found.facts["stations_ms"]
+    assert "goes to" not in " ".join(found.sentences) and len(found.next_steps) == 1
+    nothing = explain(answers({"": "", "r1": ""}), topic=with_partition(**changes))
+    assert nothing.sentences[0].startswith(words) and "No batch has been acked" in nothing.sentences[1]
+
+
+def test_leaders_that_have_counted_no_commit_lately_are_compared_since_the_start() -> None:
+    whole = {"": histogram(ACKS, 100, 80), "r1": server(100, commit=70)}
+    found = explain(answers(whole, {"": histogram(ACKS, 10, 2), "r1": ""}))
+    assert found.sentences[0] == "In the last 7.0 s no ack was counted by r1, where orders/0 is led."
+    assert found.facts["acks"]["mean_ms"] == 80 and found.facts["servers"]["r1"]["commit"]["mean_ms"] == 70
+    assert found.sentences[1].startswith("Most of the time of an ack of orders/0 goes to the followers' fetches")
+
+
+@pytest.mark.parametrize(("commits", "words"), [(0, "no ack"), (9, "only 9 acks of 100")])
+def test_leaders_of_few_of_the_acks_are_not_compared_with_the_gateway(commits: int, words: str) -> None:
+    whole = {"": histogram(ACKS, 100, 80), "r1": server(commits, commit=70)}
+    found = explain(answers(whole, {"": histogram(ACKS, 10, 2), "r1": ""}))
+    assert found.sentences[1] == (
+        f"No station is named: r1 counted {words} since their start, so the times of the gateway are those of other"
+        " leaders."
+    )
+    assert found.facts["stations_ms"] == {}
+    assert found.next_steps == ("Ask again while records are written to orders/0.",)
+
+
+def test_a_leader_that_did_not_answer() -> None:
+    found = explain(answers({"": histogram(ACKS, 100, 80)}, {"": histogram(ACKS, 10, 2)}))
+    assert found.sentences[0] == "No station is named: r1, where orders/0 is led, did not answer."
 
 
 def test_without_any_ack_nothing_is_known() -> None:
