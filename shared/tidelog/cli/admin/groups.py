@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from tidelog.cli.records.consume import place
 
 if TYPE_CHECKING:
     from tidelog.client.admin.groups import GroupProgress
+    from tidelog.client.log import Log
+    from tidelog.types import Position
     from tidelog.wire.messages import DescribeGroupAnswer, GroupInfo, TopicShare
 
 
@@ -99,6 +102,17 @@ def _print_members(group: DescribeGroupAnswer) -> None:
     table.print()
 
 
+async def beyond_end(log: Log, topic: str, positions: Mapping[int, Position]) -> str:
+    """Return a sentence about the first of these positions that is beyond the high watermark of its partition, where
+    members would get ``OFFSET_OUT_OF_RANGE``; "" if none is."""
+    described = await log.topics.describe(topic)
+    ends = await log.partitions.list_offsets(described, "latest", sorted(positions), "uncommitted")
+    for partition, at in sorted(positions.items()):
+        if at.offset > ends[partition].offset:
+            return f"{topic}/{partition} ends at {ends[partition].offset}: no group can go on at {at.offset}"
+    return ""
+
+
 def _words(shares: tuple[TopicShare, ...]) -> str:
     """Return the partitions of a member as ``TOPIC/NUMBER``, separated by spaces; "nothing" if it has none."""
     return " ".join(f"{share.topic or share.topic_id}/{p}" for share in shares for p in share.partitions) or "nothing"
@@ -130,7 +144,8 @@ def reset(
     gateways: tuple[str, ...],
 ) -> None:
     """Set the position at which a group continues. The group must have no members: end its consumers first. A group
-    or topic without a committed position gets its first one in this way, if --topic names the topic."""
+    or topic without a committed position gets its first one in this way, if --topic names the topic. An offset beyond
+    the end of a partition is refused."""
     target = place(where, "--to")
 
     async def task() -> list[dict[str, Any]]:
@@ -145,6 +160,8 @@ def reset(
                 before = await log.groups.fetch_offsets(name, topic)
                 chosen = partitions or (None if topics else tuple(before))
                 found = await log.partitions.find_positions(topic, target, chosen)
+                if beyond := await beyond_end(log, topic, found):
+                    raise click.UsageError(beyond)
                 if not dry_run:
                     await log.groups.reset(name, topic, found)
                 for partition, at in found.items():

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from tidelog.cli.mcp.tool import Answer, Tool
+from tidelog.cli.admin.groups import beyond_end
+from tidelog.cli.mcp.tool import Answer, CallError, Tool
 from tidelog.cli.mcp.topic_tools import place
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ async def reset_group_offsets(log: Log, given: ResetGroup) -> Answer:
     """Set the positions at which a group goes on."""
     before = await log.groups.fetch_offsets(given.group, given.topic)
     found = await log.partitions.find_positions(given.topic, place(given.to, "to"), given.partitions or None)
+    if beyond := await beyond_end(log, given.topic, found):
+        raise CallError("BAD_ARGUMENTS", beyond, "Give an offset up to the end, or 'latest'.")
     if not given.dry_run:
         await log.groups.reset(given.group, given.topic, found)
     rows = [

@@ -66,6 +66,8 @@ def test_reset_shows_what_it_would_do_and_does_it() -> None:
             "dry_run": True,
             "partitions": [{"topic": "orders", "partition": 1, "before": -1, "after": 4}],
         }
+        beyond = run(url, *reset, "11")
+        assert beyond.exit_code == 2 and "orders/0 ends at 10: no group can go on at 11" in beyond.output
         assert cluster.group.positions == {}
         assert run(url, *reset, "latest").exit_code == 0
         assert described(url) == {0: (10, 0, ""), 1: (10, 0, "")}

@@ -90,6 +90,14 @@ async def test_a_server_reads_only_unless_it_may_write() -> None:
         assert writing == {"produce": False, "create_topic": False, "reset_group_offsets": True}
 
 
+async def test_a_group_is_not_set_beyond_the_end() -> None:
+    async with served(writes=True) as (cluster, client):
+        fill(cluster, [b"one"])
+        beyond = {"group": "g", "topic": "orders", "partitions": [0], "to": "2", "dry_run": True}
+        text, data = await called(client, "reset_group_offsets", **beyond)
+        assert text.startswith("BAD_ARGUMENTS: ") and data["message"] == "orders/0 ends at 1: no group can go on at 2"
+
+
 async def test_instructions_in_a_record_are_data() -> None:
     async with served() as (cluster, client):
         fill(cluster, [HOSTILE.encode(), b"\xff\x00", None])
