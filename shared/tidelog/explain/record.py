@@ -119,6 +119,9 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
     history = inquiry.ask("the history of the partition", lambda: log.partitions.histories(found, [partition]))
     groups = inquiry.ask("which groups have passed it", lambda: log.groups.positions(found, partition))
     await inquiry.run()
+    furthest = max((at.offset for at in (groups.value or {}).values() if at is not None), default=-1)
+    if end.value is not None and end.value.offset < furthest:  # the position may be newer than the end
+        end = inquiry.ask("the high watermark", lambda: _first(log, found, partition, "latest"))
 
     header = batch.value.header if batch.value is not None else None
     led: Asked[Leadership] | None = None
@@ -387,11 +390,38 @@ def _commit_in_words(evidence: RecordEvidence, header: BatchHeader, unknown: lis
         return ()
     end = evidence.end.offset
     rule = evidence.topic.config.get("commit_rule", "isr")
-    groups = (evidence.groups or {}).values()
-    passed = [at.committed_ms for at in groups if at and at.offset > evidence.offset and at.committed_ms >= 0]
-    latest = f", by {moment(min(passed))} at the latest" if passed else ""
+    passed = [at for at in (evidence.groups or {}).values() if at and _judge(evidence, at) == "passed"]
+    times = [at.committed_ms for at in passed if at.committed_ms >= max(0, _taken_ms(evidence))]
+    latest = f", by {moment(min(times))} at the latest" if times else ""
     unknown.append("When it was committed is not known: the cluster keeps no time of a commit.")
     return (f"It is committed (commit rule {rule}){latest}: the high watermark is {end}.",)
+
+
+def _judge(evidence: RecordEvidence, at: GroupPosition) -> str:
+    """Return what the position of a group says of the record: ``passed``; ``before``: it lies before the record;
+    ``beyond``: it lies beyond the high watermark, so nobody can have read up to it; ``older``: it was set before the
+    record was sent, as far as clocks tell, so it does not say that the group has read the record. Somebody may set a
+    position anywhere ('tidelog groups reset'). A reader commits the leader epoch of the record before the position,
+    which proves that this record was there."""
+    if at.offset <= evidence.offset:
+        return "before"
+    if evidence.end is not None and at.offset > evidence.end.offset:
+        return "beyond"
+    header = evidence.batch.header if evidence.batch is not None else None
+    if header is None or at.committed_ms < 0 or at.leader_epoch >= header.leader_epoch:
+        return "passed"
+    return "older" if at.committed_ms < _taken_ms(evidence) else "passed"
+
+
+def _taken_ms(evidence: RecordEvidence) -> int:
+    """Return the time in milliseconds since 1970 before which the leader cannot have taken the record, as far as
+    clocks tell: its timestamp, or the begin of its leader's term if that is later; -1 if neither is known."""
+    batch = evidence.batch
+    if batch is None or batch.header is None:
+        return -1
+    stamp = batch.timestamp_ms if batch.timestamp_ms >= 0 else batch.header.first_timestamp
+    led = evidence.leadership.since_ms if evidence.leadership is not None else -1
+    return max(stamp if as_datetime(stamp) else -1, led)
 
 
 def _transaction_in_words(evidence: RecordEvidence, batch: Batch) -> tuple[str, ...]:
@@ -427,7 +457,7 @@ def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str,
     """Return sentences about which groups have committed a position behind a record, and which have not."""
     if evidence.groups is None:
         return ()
-    passed, before = [], []
+    found: dict[str, list[str]] = {"passed": [], "before": [], "beyond": [], "older": []}
     hidden = sum(at is None for at in evidence.groups.values())
     if hidden:
         unknown.append(
@@ -437,17 +467,22 @@ def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str,
     for name, at in sorted(evidence.groups.items()):
         if at is None:
             continue
-        if at.offset > evidence.offset:
-            when = f", committed {moment(at.committed_ms)}" if at.committed_ms >= 0 else ""
-            passed.append(f"{name} (at {at.offset}{when})")
-        else:
-            before.append(f"{name} (at {at.offset})")
+        judged = _judge(evidence, at)
+        when = f", committed {moment(at.committed_ms)}" if at.committed_ms >= 0 and judged != "before" else ""
+        found[judged].append(f"{name} (at {at.offset}{when})")
     words = []
-    if passed:
+    if found["passed"]:
         unknown.append("When a group passed the record is known only by its last commit, which may be later.")
-        words.append(f"Passed by the commits of {shortened(passed)}.")
-    if before:
-        words.append(f"Not passed yet by {shortened(before)}.")
+        words.append(f"Passed by the commits of {shortened(found['passed'])}.")
+    if found["before"]:
+        words.append(f"Not passed yet by {shortened(found['before'])}.")
+    if found["beyond"] and evidence.end is not None:
+        words.append(
+            f"Set beyond the end {evidence.end.offset}, which does not show that it was read:"
+            f" {shortened(found['beyond'])}."
+        )
+    if found["older"]:
+        words.append(f"Set before the record was sent, by the clocks: {shortened(found['older'])}.")
     if not words and not hidden:
         words.append("No consumer group has a position in the partition.")
     return tuple(words)
@@ -461,14 +496,21 @@ def _archive_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str
         return ()
     if evidence.groups is None:  # that is among what is not known already
         return ()
-    done = [name for name in awaited if (at := evidence.groups.get(name)) and at.offset > evidence.offset]
-    hidden = [name for name in awaited if name in evidence.groups and evidence.groups[name] is None]
-    left = [name for name in awaited if name not in done and name not in hidden]
+    found: dict[str, list[str]] = {}
+    for name in awaited:
+        at = evidence.groups.get(name)
+        judged = _judge(evidence, at) if at is not None else "hidden" if name in evidence.groups else "before"
+        found.setdefault(judged, []).append(name)
     words = []
-    if done:
+    if done := found.get("passed"):
         words.append(f"Archived by {listed(done)}, which retention waits for (retention_waits_for).")
-    if left:
+    if left := found.get("before"):
         words.append(f"Not archived yet by {listed(left)}: retention keeps the record for it, within its bounds.")
+    if ahead := [*found.get("beyond", ()), *found.get("older", ())]:
+        words.append(
+            f"Not known to be archived by {listed(ahead)}: its position was set ahead of the record, so retention"
+            " (retention_waits_for) does not keep the record for it."
+        )
     return tuple(words)
 
 

@@ -225,6 +225,39 @@ def test_groups_that_retention_waits_for_have_archived_it() -> None:
     assert any(text.startswith("Whether it is archived is not known") for text in told().unknown)
 
 
+def test_a_position_that_was_set_beyond_the_end_is_no_sign_of_having_read() -> None:
+    topic = replace(TOPIC, config={"retention_waits_for": "arch"})
+    groups = {"arch": GroupPosition("abc", 0, 300, committed_ms=T0 - 4000)}
+    found = told(replace(EVIDENCE, topic=topic, groups=groups)).sentences
+    assert "It is committed (commit rule isr): the high watermark is 200." in found
+    assert any(
+        text.startswith("Set beyond the end 200, which does not show that it was read: arch (at 300")
+        for text in found
+    )
+    assert any(text.startswith("Not known to be archived by arch: its position was set ahead") for text in found)
+    assert not [text for text in found if text.startswith(("Passed", "Archived"))]
+
+
+@pytest.mark.parametrize(
+    ("committed", "epoch", "passed"),
+    [(T0 + 2, -1, False), (T0 + 3, -1, True), (T0 + 2, 2, True), (T0 + 2, 1, False)],
+)
+def test_a_commit_before_the_record_was_sent_bounds_nothing(committed: int, epoch: int, passed: bool) -> None:
+    """Unless the committer had a record of the same leader epoch, or of a later one, before its position."""
+    groups = {"arch": GroupPosition("abc", 0, 110, epoch, committed_ms=committed)}
+    text = " ".join(told(replace(EVIDENCE, groups=groups)).sentences)
+    assert ("Passed by the commits of arch" in text) == passed
+    assert ("at the latest" in text) == (committed > T0 + 2)
+    assert ("Set before the record was sent, by the clocks: arch (at 110, committed" in text) == (not passed)
+
+
+def test_a_commit_before_the_leader_began_to_lead_bounds_nothing() -> None:
+    groups = {"arch": GroupPosition("abc", 0, 110, committed_ms=T0 - 2000)}
+    batch = Batch(header(), 3, 10, 1, b"key", 20)
+    text = " ".join(told(replace(EVIDENCE, groups=groups, batch=batch)).sentences)
+    assert "at the latest" not in text and "Set before the record was sent" in text
+
+
 def test_what_was_not_answered_is_said() -> None:
     assert "what r3 holds is not known" in told(replace(EVIDENCE, unknown=("what r3 holds is not known",))).unknown
 
