@@ -16,7 +16,7 @@ In each module a function that asks the cluster (``ask_...``) returns evidence, 
 into sentences (``explain_...``). Nothing is written for an answer: all evidence is what the cluster keeps anyway. The
 functions run on trio. ``inquiry.py`` has what they share: requests that may fail, in parallel.
 ``samples.py`` reads the values of metrics from their pages. ``partition_state.py`` has what the commands for people
-need, too: whether a leader refuses writes, and where records were lost or may be missing.
+need, too: whether a leader refuses writes, where records were lost, and how long readers have waited.
 
 Only ``cli`` and programs for agents import this room. It imports the client and the timeline.
 """

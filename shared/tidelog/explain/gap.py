@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import CorruptBatch
 from tidelog.explain.explanation import Explanation, iso, listed, moment, span
 from tidelog.explain.inquiry import Inquiry, describe_partition
-from tidelog.explain.partition_state import loss_facts, losses_at, losses_at_in_words
+from tidelog.explain.partition_state import led_for, loss_facts, losses_at, losses_at_in_words, stood_for
 from tidelog.quantities import counted
 from tidelog.types import Position
 
@@ -88,6 +88,8 @@ class GapEvidence:
     transactions: Mapping[tuple[int, int], TransactionInfo] | None = None
     """What coordinators know of the transactions in the gap, by producer id and epoch."""
     unknown: tuple[str, ...] = ()
+    led_ms: int = -1
+    """For how many milliseconds the leader has led the partition at least; -1: not known."""
 
     @property
     def place(self) -> str:
@@ -112,6 +114,8 @@ async def why_gap(log: Log, topic: str, partition: int, offset: int) -> Explanat
 async def ask_gap(log: Log, topic: str, partition: int, offset: int) -> GapEvidence:
     """Ask the cluster for the bounds and the losses of a partition, and for its batches from an offset on. Raises
     ``UNKNOWN_TOPIC``."""
+    from tidelog.client.loop import wall_ms
+
     found, info = await describe_partition(log, topic, partition)
     inquiry = Inquiry()
     bounds = {
@@ -119,8 +123,10 @@ async def ask_gap(log: Log, topic: str, partition: int, offset: int) -> GapEvide
         for at, what in (("earliest", "the log start"), ("latest", "the high watermark"))
     }
     history = inquiry.ask("the history of the partition", lambda: log.partitions.histories(found, [partition]))
-    leader = info.leader
-    digest = inquiry.ask(f"what {leader} holds", lambda: log.partitions.digest(found.topic_id, partition, leader))
+    digest = None
+    if leader := info.leader:
+        ask_leader = partial(log.partitions.digest, found.topic_id, partition, leader)
+        digest = inquiry.ask(f"what {leader} holds", ask_leader)
     await inquiry.run()
     earliest, latest = bounds["earliest"].value, bounds["latest"].value
     evidence = GapEvidence(
@@ -129,14 +135,15 @@ async def ask_gap(log: Log, topic: str, partition: int, offset: int) -> GapEvide
         offset,
         earliest[partition].offset if earliest else -1,
         latest[partition] if latest else None,
-        digest.value,
+        digest.value if digest is not None else None,
     )
     if evidence.log_start >= 0 and evidence.high_watermark >= 0:
         evidence = await _with_parts(log, evidence, inquiry)
     last = evidence.next_record if evidence.next_record >= 0 else max(evidence.looked_to + 1, offset + 1)
     entries = (history.value or {}).get(partition, ())
     losses = losses_at(entries, offset, last, evidence.high_watermark)
-    return replace(evidence, losses=losses, unknown=inquiry.failures())
+    led_ms = led_for(entries, info, wall_ms())
+    return replace(evidence, losses=losses, unknown=inquiry.failures(), led_ms=led_ms)
 
 
 async def _with_parts(log: Log, evidence: GapEvidence, inquiry: Inquiry) -> GapEvidence:
@@ -261,7 +268,10 @@ def _extent(evidence: GapEvidence) -> tuple[list[str], list[str]]:
     """Return sentences about where the gap begins and ends, and about what lies before the log start."""
     place, offset, after, start = evidence.place, evidence.offset, evidence.next_record, evidence.log_start
     if start < 0 or evidence.end is None:
-        step = f"'tidelog why {place}' shows whether it has a leader."
+        if not evidence.partition.leader:
+            step = f"'tidelog why {place}' shows why nobody leads."
+            return [f"{place} has no leader, so nobody can read it from offset {offset} on."], [step]
+        step = f"'tidelog why {place}' shows its history."
         return [f"{place} could not be read from offset {offset} on."], [step]
     if after == offset:
         return [f"{place} has a record at {offset} that readers of committed records get: no gap begins there."], []
@@ -332,7 +342,7 @@ def _at_the_end(evidence: GapEvidence, steps: list[str]) -> list[str]:
     if stable is not None:
         words.append(
             f"Readers of committed records wait at {stable.offset} for the transaction of producer id"
-            f" {stable.producer_id}, for {span(stable.age_ms)} by now."
+            f" {stable.producer_id}, {stood_for(stable, evidence.partition.leader, evidence.led_ms)} by now."
         )
         steps.append("'tidelog transactions list' shows the open transactions.")
     leader = evidence.leader

@@ -1,16 +1,20 @@
 """What the metadata and the history of a partition say, which several answers and commands need: whether its leader
-refuses writes, and where records were lost or may be missing."""
+refuses writes, where records were lost or may be missing, and for how long readers of committed records have
+waited."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelog.explain.explanation import iso, moment
+from tidelog.explain.explanation import iso, moment, span
 
 if TYPE_CHECKING:
-    from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
+    from tidelog.wire.messages import HistoryEntry, PartitionInfo, StableOffset, TopicInfo
 
+BEGIN_MS = 10_000
+"""Time in milliseconds in which a new leader has begun to look at the last stable offset, and by which clocks may
+differ."""
 LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
 """Events of a partition's history that report records as cut off, each in words."""
 
@@ -83,3 +87,20 @@ def needed_in_sync(topic: TopicInfo, partition: PartitionInfo) -> int:
     least = int(topic.config["min_insync_replicas"])
     majority = len(partition.replicas) // 2 + 1
     return max(least, majority) if topic.config["commit_rule"] == "quorum" else least
+
+
+def led_for(entries: Iterable[HistoryEntry], partition: PartitionInfo, now_ms: int) -> int:
+    """Return for how many milliseconds the leader of a partition has led it at least, as the partition's history and
+    the clock of the caller say; -1 if the history does not have its leader epoch. ``now_ms`` is since 1970."""
+    times = [one.time_ms for one in entries if one.leader and one.leader_epoch == partition.leader_epoch]
+    return max(0, now_ms - min(times)) if times else -1
+
+
+def stood_for(stable: StableOffset, leader: str, led_ms: int) -> str:
+    """Return in words for how long the last stable offset has stood where it is: ``for 5.0 s``. Each leader measures
+    that anew, so it is a lower bound unless the leader has led for much longer. ``led_ms``: for how long ``leader``
+    has led at least (``led_for``); -1: not known."""
+    if led_ms > stable.age_ms + BEGIN_MS:
+        return f"for {span(stable.age_ms)}"
+    since = f", about as long as {leader} has led" if led_ms >= 0 and leader else ""
+    return f"for at least {span(stable.age_ms)}{since}"

@@ -246,4 +246,5 @@ def waits_in_words(partition: PartitionInfo) -> list[str]:
         why = f"the end of the transaction of producer {stable.producer_id} is written, and not committed yet"
     else:
         why = f"the transaction of producer {stable.producer_id} epoch {stable.producer_epoch} is open"
-    return [f"readers of what is committed have waited at {stable.offset} for {stable.age_ms / 1000:.1f} s: {why}"]
+    age = f"at least {stable.age_ms / 1000:.1f} s"  # each leader measures it anew
+    return [f"readers of what is committed have waited at {stable.offset} for {age}: {why}"]

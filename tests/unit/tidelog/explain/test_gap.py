@@ -91,7 +91,7 @@ def test_an_open_transaction_holds_readers() -> None:
     text = " ".join(found_text.sentences)
     assert "Offsets 7 to 8: records of a transaction that has not ended (producer id 5); readers" in text
     assert "Offset 9: records behind an open transaction" in text
-    assert "wait at 7 for the transaction of producer id 5, for 1.5 s by now." in text
+    assert "wait at 7 for the transaction of producer id 5, for at least 1.5 s by now." in text
     assert "'tidelog transactions list' shows the open transactions." in found_text.next_steps
 
 
@@ -147,3 +147,6 @@ def test_the_end() -> None:
     further = told(next_record=-1, looked_to=90)
     assert "'tidelog why gap orders/0@90' looks further." in further.next_steps
     assert "orders/0 could not be read from offset 7 on." in said(end=None)
+    nobody = told(end=None, partition=replace(PARTITION, leader=""))
+    assert nobody.sentences == ("orders/0 has no leader, so nobody can read it from offset 7 on.",)
+    assert nobody.next_steps == ("'tidelog why orders/0' shows why nobody leads.",)
