@@ -9,13 +9,14 @@ a transaction; an owner; a member that is silent, or has paused, or has not aske
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.errors import CorruptBatch
 from tidelog.explain.explanation import Explanation, iso, listed, moment, span
 from tidelog.explain.inquiry import Asked, Inquiry
+from tidelog.explain.partition_state import led_for, stood_for
 from tidelog.quantities import counted
 from tidelog.types import Position, TopicPartition
 
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
         DescribeGroupAnswer,
         GroupMember,
         GroupPosition,
+        HistoryEntry,
         MemberWork,
+        OffsetAnswer,
         PartitionInfo,
         TopicInfo,
         TransactionInfo,
     )
 
+T = TypeVar("T")
 MOST_PARTITIONS = 5
 """Partitions of a group whose first unread batch is looked at, those that lag most first."""
 SILENT_SHARE = 0.5
@@ -68,6 +72,11 @@ class Lag:
     unread: Unread | None = None
     transaction: TransactionInfo | None = None
     """The transaction that holds the last stable offset, as its coordinator has it."""
+    led_ms: int = -1
+    """For how many milliseconds the leader has led the partition at least; -1: not known."""
+    confirmed_end: int = -1
+    """The high watermark, asked for once more since the position lies beyond ``partition.high_watermark``; -1: it was
+    not asked for, or is not known."""
 
     @property
     def place(self) -> str:
@@ -79,6 +88,17 @@ class Lag:
         """Return how many offsets lie between the position and the high watermark; -1 if one is not known."""
         end = self.partition.high_watermark
         return -1 if end < 0 or self.position is None else max(0, end - self.position.offset)
+
+    @property
+    def seems_beyond(self) -> bool:
+        """Return whether the position lies beyond the high watermark that the leader knew first, which may be old."""
+        return self.position is not None and 0 <= self.partition.high_watermark < self.position.offset
+
+    @property
+    def is_beyond(self) -> bool:
+        """Return whether the position lies beyond the end of what is committed, so that nobody can have read so far.
+        Somebody has set it there, or records were lost."""
+        return self.position is not None and 0 <= self.confirmed_end < self.position.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +146,41 @@ async def ask_group(log: Log, group: str) -> GroupEvidence:
         id: inquiry.ask(f"the transaction of producer {id}", partial(_transactions, log, id))
         for id in sorted(holders)
     }
+    histories = {
+        one.place: inquiry.ask(f"since when {one.place} has its leader", partial(_history, log, one))
+        for one in looked_at
+        if one.partition.stable is not None
+    }
+    ends = {
+        one.place: inquiry.ask(f"the end of {one.place}", partial(_end, log, one))
+        for one in [one for one in lags if one.seems_beyond][:MOST_PARTITIONS]
+    }
     await inquiry.run()
-    detailed = [_with_details(one, unread.get(one.place), transactions) for one in lags]
+    now = wall_ms()
+    detailed = [
+        replace(
+            _with_details(one, unread.get(one.place), transactions),
+            led_ms=led_for(entries, one.partition, now) if (entries := _value(histories.get(one.place))) else -1,
+            confirmed_end=-1 if (end := _value(ends.get(one.place))) is None else end.offset,
+        )
+        for one in lags
+    ]
     gone = tuple(sorted(ids - {topic.topic_id for topic in found})) if topics.value is not None else ()
-    return GroupEvidence(described, tuple(detailed), wall_ms(), inquiry.failures(), gone)
+    return GroupEvidence(described, tuple(detailed), now, inquiry.failures(), gone)
+
+
+def _value(asked: Asked[T] | None) -> T | None:
+    return None if asked is None else asked.value
+
+
+async def _history(log: Log, one: Lag) -> tuple[HistoryEntry, ...]:
+    number = one.partition.partition
+    return (await log.partitions.histories(one.topic, [number]))[number]
+
+
+async def _end(log: Log, one: Lag) -> OffsetAnswer:
+    number = one.partition.partition
+    return (await log.partitions.list_offsets(one.topic, "latest", [number], "uncommitted"))[number]
 
 
 def _lags(group: DescribeGroupAnswer, topics: Iterable[TopicInfo]) -> list[Lag]:
@@ -161,8 +212,7 @@ def _with_details(
     stable = one.partition.stable
     asked = transactions.get(stable.producer_id) if stable is not None else None
     holder = next(iter(asked.value), None) if asked is not None and asked.value else None
-    first = unread.value if unread is not None else None
-    return Lag(one.topic, one.partition, one.position, one.owner, one.leaving, one.heir, first, holder)
+    return replace(one, unread=_value(unread), transaction=holder)
 
 
 async def _transactions(log: Log, producer_id: int) -> list[TransactionInfo]:
@@ -225,6 +275,13 @@ def explain_group(evidence: GroupEvidence) -> Explanation:
     if len(behind) > MOST_PARTITIONS:
         rest = len(behind) - MOST_PARTITIONS
         sentences.append(f"{counted(rest, 'more partition')} with smaller lags were not looked at one by one.")
+    for one in [one for one in evidence.lags if one.is_beyond][:MOST_PARTITIONS]:
+        assert one.position is not None
+        sentences.append(
+            f"{one.place}: the position {one.position.offset} is beyond the end {one.confirmed_end}: somebody has set"
+            " it there, or records were lost. A reader that begins there gets OFFSET_OUT_OF_RANGE."
+        )
+        steps.append(_reset(one, evidence, "goes on where the log begins, and '--to latest' at its end"))
     sentences += _rebalance(evidence)
     if evidence.missing:
         gone = f"{counted(len(evidence.missing), 'topic')} in which it has positions"
@@ -235,11 +292,15 @@ def explain_group(evidence: GroupEvidence) -> Explanation:
 
 
 def _no_lag(evidence: GroupEvidence) -> str:
-    unknown = [one.place for one in evidence.lags if one.lag < 0]
+    unknown = [one.place for one in evidence.lags if one.lag < 0 or (one.seems_beyond and one.confirmed_end < 0)]
+    beyond = sum(one.is_beyond for one in evidence.lags)
     if not evidence.lags:
         return "It has no position and owns no partition, so it has no lag."
     if unknown:
         return f"It does not lag as far as known; {counted(len(unknown), 'partition')} without a position or an end."
+    if beyond:
+        verb = "lies" if beyond == 1 else "lie"
+        return f"It does not lag, but {counted(beyond, 'position')} {verb} beyond the end."
     return "It does not lag: its positions are at the high watermarks."
 
 
@@ -248,7 +309,8 @@ def _since(one: Lag, now_ms: int) -> str:
     assert one.position is not None
     text = f"{counted(one.lag, 'offset')} behind, at {one.position.offset} of {one.partition.high_watermark}"
     if one.unread is not None and one.unread.timestamp_ms >= 0:
-        text += f"; the first unread record is of {moment(one.unread.timestamp_ms)}"
+        which = "first record that is left" if _is_deleted(one) else "first unread record"
+        text += f"; the {which} is of {moment(one.unread.timestamp_ms)}"
     if one.position.committed_ms >= 0:
         committed = one.position.committed_ms
         text += f"; last commit {moment(committed)} ({span(max(0, now_ms - committed))} ago)"
@@ -265,12 +327,8 @@ def _cause(one: Lag, evidence: GroupEvidence) -> tuple[str, str]:
     if not partition.leader:
         step = f"'tidelog why {one.place}' shows why nobody leads."
         return "It waits for a leader: the partition has none, so nobody can read it.", step
-    if at < partition.log_start:
-        deleted = f"offsets {at} to {partition.log_start - 1} are deleted"
-        step = (
-            f"'tidelog groups reset {evidence.group.group} -t {one.topic.name} --to earliest' goes on with the rest."
-        )
-        return f"It cannot go on: {deleted}, and its readers get OFFSET_OUT_OF_RANGE.", step
+    if _is_deleted(one):
+        return _deleted(one, at, evidence)
     if (held := _held(one, at)) is not None:
         return held
     if one.owner is None:
@@ -284,6 +342,36 @@ def _cause(one: Lag, evidence: GroupEvidence) -> tuple[str, str]:
         )
         return f"It waits at a batch that no reader can decode, {which}: {unread.fault}.", step
     return _of_member(one, one.owner, evidence)
+
+
+def _is_deleted(one: Lag) -> bool:
+    """Return whether the records at the position are deleted."""
+    return one.position is not None and one.position.offset < one.partition.log_start
+
+
+def _deleted(one: Lag, at: int, evidence: GroupEvidence) -> tuple[str, str]:
+    """Return the cause and next step of a position below the log start. A member may have read the deleted records
+    before they were deleted, or hold them in memory, and commit later."""
+    last = one.partition.log_start - 1
+    gone = f"Offsets {at} to {last} are deleted" if last > at else f"Offset {at} is deleted"
+    if one.owner is None:
+        then = "a reader that begins at the position gets OFFSET_OUT_OF_RANGE"
+    else:
+        then = (
+            f"{name_of(one.owner)} goes on with those that it has read or holds in memory, and gets"
+            " OFFSET_OUT_OF_RANGE where it asks for more of them"
+        )
+    return f"{gone}: {then}.", _reset(one, evidence, "goes on with what is left")
+
+
+def _reset(one: Lag, evidence: GroupEvidence, effect: str) -> str:
+    """Return the next step that sets the position in a topic to the log start; a group with members refuses it."""
+    group = evidence.group
+    command = f"'tidelog groups reset {group.group} -t {one.topic.name} --to earliest'"
+    if group.members:
+        first = "If its readers end with OFFSET_OUT_OF_RANGE: stop all members of the group first"
+        return f"{first}; then {command} {effect}."
+    return f"{command} {effect}."
 
 
 def _held(one: Lag, at: int) -> tuple[str, str] | None:
@@ -306,7 +394,8 @@ def _held(one: Lag, at: int) -> tuple[str, str] | None:
     else:
         step = "'tidelog doctor' says whether a coordinator has the transaction, and how to settle it."
         what = f"an open transaction of {whose}"
-    held = f"the last stable offset has stood at {stable.offset} for {span(stable.age_ms)}"
+    since = stood_for(stable, one.partition.leader, one.led_ms)
+    held = f"the last stable offset has stood at {stable.offset} {since}"
     return f"It waits for {what}: {held}.", step
 
 
@@ -343,7 +432,7 @@ def _of_member(one: Lag, owner: GroupMember, evidence: GroupEvidence) -> tuple[s
             f"It waits for {name}, which must give the partition up{to}{asked}: a rebalance is under way.",
             f"{name} gives it up when its application asks for the next record or commits.",
         )
-    if work is None or work.idle_ms < 0:
+    if work is None or (work.idle_ms < 0 and not work.quota_ms):
         return _without_report(one, name, evidence)
     return _of_work(one, name, owner, work, evidence)
 
@@ -431,10 +520,11 @@ def _facts(evidence: GroupEvidence) -> dict[str, Any]:
                 "leader": one.partition.leader,
                 "owner": None if one.owner is None else name_of(one.owner),
                 "last_stable_offset": None if one.partition.stable is None else one.partition.stable.offset,
-                "first_unread": None if one.unread is None else iso(one.unread.timestamp_ms),
+                "first_unread": None if one.unread is None or _is_deleted(one) else iso(one.unread.timestamp_ms),
+                "beyond_end": one.is_beyond,
             }
             for one in evidence.lags
-            if one.lag != 0
+            if one.lag != 0 or one.seems_beyond
         ],
     }
 

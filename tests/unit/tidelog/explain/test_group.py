@@ -15,6 +15,7 @@ from tidelog.wire.messages import (
     GroupMember,
     GroupPosition,
     MemberWork,
+    OffsetAnswer,
     PartitionInfo,
     StableOffset,
     TopicInfo,
@@ -71,6 +72,18 @@ async def test_all_logs_of_a_group_are_asked_for_by_one_request_without_a_proof(
     async def fail(ids: list[str], **how: Any) -> tuple[TopicInfo, ...]:
         raise refuse("OVERLOADED", "later")
 
+    async def describe_ahead(group: str) -> DescribeGroupAnswer:
+        positions = (GroupPosition("abc", 0, 160, committed_ms=T0),)
+        return DescribeGroupAnswer(group, "empty", 1, "sticky", "r1", (), positions)
+
+    async def list_offsets(topic: TopicInfo, at: str, partitions: list[int], isolation: str) -> Any:
+        assert (at, isolation) == ("latest", "uncommitted")
+        return {number: OffsetAnswer(155) for number in partitions}
+
+    log.groups.describe, log.partitions = describe_ahead, SimpleNamespace(list_offsets=list_offsets)
+    (ahead,) = (await ask_group(log, "billing")).lags
+    assert ahead.is_beyond and ahead.confirmed_end == 155, "the end is asked for again"
+
     log.topics.find = fail
     evidence = await ask_group(log, "billing")
     assert evidence.missing == () and "OVERLOADED" in evidence.unknown[0]
@@ -96,6 +109,24 @@ def test_no_lag() -> None:
     assert "does not lag as far as known; 1 partition without" in told(unknown).sentences[1]
 
 
+def test_a_position_beyond_the_end() -> None:
+    beyond = replace(LAG, position=GroupPosition("abc", 0, 160), confirmed_end=150)
+    found = told(beyond, "empty", ())
+    assert found.sentences[1:] == (
+        "It does not lag, but 1 position lies beyond the end.",
+        "orders/0: the position 160 is beyond the end 150: somebody has set it there, or records were lost. A reader"
+        " that begins there gets OFFSET_OUT_OF_RANGE.",
+    )
+    assert found.next_steps == (
+        "'tidelog groups reset billing -t orders --to earliest' goes on where the log begins, and '--to latest' at"
+        " its end.",
+    )
+    assert found.facts["partitions"][0]["beyond_end"] is True
+    caught_up = told(replace(beyond, confirmed_end=160))
+    assert caught_up.sentences[1:] == ("It does not lag: its positions are at the high watermarks.",)
+    assert "as far as known" in told(replace(beyond, confirmed_end=-1)).sentences[1]
+
+
 def test_no_leader_and_a_pause_come_first() -> None:
     assert "It waits for a leader" in cause(replace(LAG, partition=replace(PARTITION, leader="")))
     assert "The partition is paused" in cause(replace(LAG, partition=replace(PARTITION, leader="", paused=True)))
@@ -103,8 +134,18 @@ def test_no_leader_and_a_pause_come_first() -> None:
 
 def test_deleted_records() -> None:
     found = told(replace(LAG, partition=replace(PARTITION, log_start=120)))
-    assert "offsets 100 to 119 are deleted, and its readers get OFFSET_OUT_OF_RANGE" in found.sentences[2]
-    assert found.next_steps[0].startswith("'tidelog groups reset billing -t orders --to earliest'")
+    assert (
+        f"at 100 of 150; the first record that is left is of {moment(T0 - 500)}; last commit {moment(T0)} (30.0 s"
+        " ago). Offsets 100 to 119 are deleted: m1 (host) goes on with those that it has read or holds in memory, and"
+        " gets OFFSET_OUT_OF_RANGE where it asks for more of them." in found.sentences[2]
+    )
+    assert found.facts["partitions"][0]["first_unread"] is None
+    reset = "'tidelog groups reset billing -t orders --to earliest' goes on with what is left."
+    stop = "If its readers end with OFFSET_OUT_OF_RANGE: stop all members of the group first; then"
+    assert found.next_steps == (f"{stop} {reset}",), "a group with members refuses it"
+    nobody = told(replace(LAG, partition=replace(PARTITION, log_start=101), owner=None), "empty", ())
+    assert "Offset 100 is deleted: a reader that begins at the position gets" in nobody.sentences[2]
+    assert nobody.next_steps == (reset,)
 
 
 HELD = replace(LAG, partition=replace(PARTITION, stable=StableOffset(100, 57, 1, 5000)))
@@ -114,8 +155,10 @@ def test_a_transaction_that_holds_the_last_stable_offset() -> None:
     known = replace(HELD, transaction=TransactionInfo("etl", "open", 57, 1, since_ms=T0))
     assert (
         f"It waits for the transaction of application etl (producer 57), which is open since {moment(T0)}: the last"
-        " stable offset has stood at 100 for 5.0 s." in cause(known)
+        " stable offset has stood at 100 for at least 5.0 s." in cause(known)
     )
+    assert "has stood at 100 for 5.0 s." in cause(replace(HELD, led_ms=3_600_000))
+    assert "for at least 5.0 s, about as long as r1 has led." in cause(replace(HELD, led_ms=5_400))
     assert "tidelog transactions abort etl" in told(known).next_steps[0]
     assert "It waits for an open transaction of producer 57" in cause(HELD)
     written = replace(HELD, partition=replace(PARTITION, stable=StableOffset(100, 57, -1, 5000)))
@@ -176,6 +219,7 @@ def test_a_rebalance_waits_for_a_member_to_give_up() -> None:
             MemberWork(0, quota_ms=1500),
             "m1 (host) waits for its quota of bytes out: the gateway holds records for 1.5",
         ),
+        (MemberWork(quota_ms=1500), "m1 (host) waits for its quota of bytes out"),
         (MemberWork(0), "m1 (host) waits for records: they are on their way"),
         (MemberWork(500, "abc", 0, 100), "m1 (host) reads and processes, and is slower than what is written."),
         (None, "m1 (host) lives and has not committed for 30.0 s: it is processing, or does not ask for more"),
