@@ -34,6 +34,8 @@ from tidelog_gateway.limits.quotas import Quotas
 
 BRINGING = (Produce, CreateStream, AppendStream)
 """Messages whose payload counts as received bytes."""
+TAKING = (Read, ReadCopy, ReadStream, Subscribe)
+"""Messages that have the gateway send records; they are refused while the quota of sent bytes is used up."""
 MAX_HELD = 10_000
 """Most subscriptions of one link for which credit is held back; no client has more open."""
 FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
@@ -62,6 +64,8 @@ class QuotaEnforcer:
         """By link: how many of the bytes sent over it were charged already."""
         self._held: dict[ClientLink, tuple[float, dict[int, int]]] = {}
         """Credit that is held back: when to give it (seconds), and the bytes for each subscription."""
+        self._refused: set[ClientLink] = set()
+        """Links whose last read or subscription was refused, as the quota of sent bytes was used up."""
         self._wake = trio.Event()
 
     def update(self, quotas: tuple[Quota, ...]) -> None:
@@ -96,6 +100,7 @@ class QuotaEnforcer:
         the credit held back for it is dropped. Raises ``KeyError`` for an unknown link."""
         principal = self._principals.pop(link)
         self._held.pop(link, None)
+        self._refused.discard(link)
         self._quotas.on_close(principal)
         self._count_sent(link, principal, self._clock())
         del self._sent[link]
@@ -114,9 +119,11 @@ class QuotaEnforcer:
         rates = ["requests_s"]
         if isinstance(message, BRINGING):
             rates.append("bytes_in_s")
-        elif isinstance(message, Read | ReadCopy | ReadStream | Subscribe):
+        elif isinstance(message, TAKING):
             rates.append("bytes_out_s")
         refusal = self._quotas.refuse_over_quota(principal, rates, now)
+        if isinstance(message, TAKING):
+            (self._refused.discard if refusal is None else self._refused.add)(link)
         if refusal is None:
             self._quotas.spend(principal, "requests_s", cost_of(message, topics), now)
             if isinstance(message, BRINGING):
@@ -148,9 +155,14 @@ class QuotaEnforcer:
         return True
 
     def held_ms(self, link: ClientLink) -> int:
-        """Return for how long credit of a link is still held back, in milliseconds; 0 if none is."""
+        """Return for how long records for a link are still held back, in milliseconds: credit of its subscriptions,
+        or a read or subscription that was refused and that the client sends again. 0 if nothing is."""
+        now = self._clock()
         due, _ = self._held.get(link, (0.0, {}))
-        return max(0, round(1000 * (due - self._clock())))
+        held_s = due - now
+        if link in self._refused:
+            held_s = max(held_s, self._quotas.pause_s(self._principals[link], "bytes_out_s", now))
+        return max(0, round(1000 * held_s))
 
     def _count_sent(self, link: ClientLink, principal: str, now: float) -> None:
         """Charge the bytes that were sent over the link since the last call to its principal."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import trio
 from support.producers import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
-from tidelog.wire.messages import CopyRead, Credit, ReadCopy
+from tidelog.wire.messages import CopyRead, Credit, Metadata, ReadCopy, Subscribe
 from tidelog_gateway.clients.connections import ClientView
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quota_enforcer import QuotaEnforcer
@@ -120,6 +123,28 @@ async def test_the_bytes_that_a_copy_check_reads_count_for_the_quota_of_the_clie
     view.on_answer(asked, CopyRead(0, 9, 9, 600, b"x"))
     refusal = metering.refuse_over_quota(link, asked)  # type: ignore[arg-type]
     assert refusal is not None and refusal.code == "QUOTA_EXCEEDED" and refusal.detail["pause_ms"] == 5010
+
+
+def test_records_are_held_back_also_while_a_subscription_is_refused() -> None:
+    """Answers to other requests alone may use up a small quota, so that no subscription begins."""
+    clock = SimpleNamespace(now=0.0)
+    metering, link = QuotaEnforcer(lambda: clock.now, lambda link, credit: None), Sent()
+    client: Any = link
+    metering.on_open(client, "alice")
+    metering.update((Quota("alice", bytes_out_s=100),))
+    subscribe = Subscribe(1, "t", 0, 0, 1000)
+    link.sent_bytes += 600
+    assert metering.held_ms(client) == 0, "nothing was asked for"
+    assert metering.refuse_over_quota(client, subscribe) is not None
+    assert metering.held_ms(client) == 5010
+    clock.now = 3.0
+    assert metering.held_ms(client) == 2010
+    clock.now = 6.0
+    assert metering.held_ms(client) == 0
+    assert metering.refuse_over_quota(client, subscribe) is None
+    link.sent_bytes += 600
+    assert metering.refuse_over_quota(client, Metadata(("t",))) is None and metering.held_ms(client) == 0
+    metering.on_close(client)
 
 
 @pytest.mark.parametrize(("lifted", "given_at"), [(False, 5.01), (True, 0.0)])
