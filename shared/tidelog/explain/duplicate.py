@@ -152,14 +152,13 @@ def explain_duplicate(evidence: DuplicateEvidence) -> Explanation:
     first, second = evidence.first, evidence.second
     subject = f"{first.name} {second.name}"
     lacking = [side for side in (first, second) if side.record is None]
-    if (first.topic, first.partition, first.offset) == (second.topic, second.partition, second.offset):
-        return Explanation(
-            "duplicate", subject, ("Both are the same offset: one record, read twice.",), {}, (), _GROUP
-        )
     if lacking:
-        ways = tuple(f"'tidelog why gap {side.name}' explains that." for side in lacking)
-        missing = tuple(f"{side.name} {side.missing}." for side in lacking)
+        ways = tuple(dict.fromkeys(f"'tidelog why gap {side.name}' explains that." for side in lacking))
+        missing = tuple(dict.fromkeys(f"{side.name} {side.missing}." for side in lacking))
         return Explanation("duplicate", subject, missing, _facts(evidence), evidence.unknown, ways)
+    if first.name == second.name:
+        one = ("Both are the same offset: one record, read twice.",)
+        return Explanation("duplicate", subject, one, {}, evidence.unknown, _GROUP)
     cause, steps, unknown = _cause(first, second)
     hidden = [f"Readers of committed records do not get {one.name}." for one in (first, second) if not one.visible]
     sentences = (_likeness(first, second), *map(_sender, (first, second)), _times(first, second), *hidden, *cause)

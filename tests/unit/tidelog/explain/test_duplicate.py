@@ -87,3 +87,6 @@ def test_what_cannot_be_compared() -> None:
     assert found.sentences == ("orders/0@9 is not in the log yet.",)
     assert found.next_steps == ("'tidelog why gap orders/0@9' explains that.",)
     assert told(side(3), side(3)).sentences == ("Both are the same offset: one record, read twice.",)
+    nothing = Side("orders", 0, 9, missing="is not in the log yet")
+    assert told(nothing, nothing).sentences == found.sentences, "no record was read twice"
+    assert told(nothing, nothing).next_steps == found.next_steps
