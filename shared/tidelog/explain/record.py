@@ -88,6 +88,8 @@ class RecordEvidence:
     unknown: tuple[str, ...] = ()
     losses: tuple[HistoryEntry, ...] = ()
     """What the partition's history tells of losses at the offset (``losses_at``)."""
+    coordinators_answered: bool = True
+    """False: the coordinators were asked for the transaction and did not tell it; ``unknown`` says why."""
 
     @property
     def place(self) -> str:
@@ -150,6 +152,7 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
         groups.value,
         inquiry.failures(),
         losses_at((history.value or {}).get(partition, ()), offset, offset + 1, high_watermark),
+        transaction is None or transaction.value is not None,
     )
 
 
@@ -335,7 +338,10 @@ def _sender_in_words(evidence: RecordEvidence, header: BatchHeader, unknown: lis
     whose = f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence number {sequence}"
     if header.is_transactional:
         if evidence.transaction is None:
-            unknown.append("The application of its transaction is not known: no coordinator keeps that producer id.")
+            if evidence.coordinators_answered:
+                unknown.append(
+                    "The application of its transaction is not known: no coordinator keeps that producer id."
+                )
             return (f"It was sent in a transaction by {whose}.",)
         staged = f", staged as {evidence.transaction.staged}" if evidence.transaction.staged else ""
         return (f"It was sent in a transaction of application {evidence.transaction.app}{staged}, by {whose}.",)
@@ -425,11 +431,13 @@ def _taken_ms(evidence: RecordEvidence) -> int:
 
 
 def _transaction_in_words(evidence: RecordEvidence, batch: Batch) -> tuple[str, ...]:
-    """Return sentences about the state of a record's transaction and its end."""
+    """Return sentences about the state of a record's transaction and its end, and whether readers of committed
+    records wait before the record, for whatever transaction."""
     header, marker, known = batch.header, batch.marker, evidence.transaction
     assert header is not None
+    waits = _waits_before(evidence)
     if not header.is_transactional:
-        return ()
+        return (waits,) if waits else ()
     if marker is not None:
         how = "committed" if marker.base_sequence == 1 else "aborted"
         when = f"the marker at offset {marker.base_offset} has the time {moment(marker.max_timestamp)}"
@@ -441,16 +449,26 @@ def _transaction_in_words(evidence: RecordEvidence, batch: Batch) -> tuple[str, 
     elif known is not None:
         until = f", and is aborted at {moment(known.until_ms)} unless it ends before" if known.until_ms >= 0 else ""
         end = f"Its transaction is {known.state}{until}."
+    elif batch.visible:
+        end = "Its transaction was committed."
     else:
-        end = "Its transaction was committed." if batch.visible else "Its transaction was aborted, or has not ended."
-    stable = evidence.end.stable if evidence.end is not None else None
+        other = "ends further on in the log" if waits else "was aborted"
+        end = f"Its transaction {other}, or has not ended."
     if batch.visible:
-        seen = "Readers of committed records get the record."
-    elif stable is not None and stable.offset <= evidence.offset:
-        seen = f"Readers of committed records wait at offset {stable.offset}, before the record."
-    else:
-        seen = "Readers of committed records do not get the record."
-    return (end, seen)
+        return (end, "Readers of committed records get the record.")
+    return (end, waits or "Readers of committed records do not get the record.")
+
+
+def _waits_before(evidence: RecordEvidence) -> str:
+    """Return a sentence about readers of committed records that wait at the last stable offset, at or before the
+    record; "" if they do not."""
+    stable = evidence.end.stable if evidence.end is not None else None
+    header = evidence.batch.header if evidence.batch is not None else None
+    if stable is None or header is None or stable.offset > evidence.offset:
+        return ""
+    is_own = header.is_transactional and header.producer_id == stable.producer_id
+    why = "" if is_own else f", for the transaction of producer id {stable.producer_id}"
+    return f"Readers of committed records wait at offset {stable.offset}, before the record{why}."
 
 
 def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str, ...]:
@@ -545,7 +563,7 @@ def _facts(evidence: RecordEvidence) -> dict[str, Any]:
     if evidence.losses:
         facts["losses"] = loss_facts(evidence.losses)
     if batch is not None and batch.header is not None:
-        facts["batch"] = _batch_facts(batch, batch.header)
+        facts["batch"] = _batch_facts(evidence, batch, batch.header)
     if evidence.leadership is not None:
         led = evidence.leadership
         facts["taken_by"] = {"leader": led.leader, "since": iso(led.since_ms), "cause": led.cause}
@@ -561,7 +579,7 @@ def _facts(evidence: RecordEvidence) -> dict[str, Any]:
     return facts
 
 
-def _batch_facts(batch: Batch, header: BatchHeader) -> dict[str, Any]:
+def _batch_facts(evidence: RecordEvidence, batch: Batch, header: BatchHeader) -> dict[str, Any]:
     key = None if batch.key is None else batch.key[:MOST_KEY_BYTES].decode("utf-8", "backslashreplace")
     facts: dict[str, Any] = {
         "base_offset": header.base_offset,
@@ -579,7 +597,7 @@ def _batch_facts(batch: Batch, header: BatchHeader) -> dict[str, Any]:
         "key": key,
         "key_bytes": 0 if batch.key is None else len(batch.key),
         "value_bytes": batch.value_bytes,
-        "visible_to_committed_readers": batch.visible,
+        "visible_to_committed_readers": batch.visible and not _waits_before(evidence),
     }
     if batch.marker is not None:
         facts["marker"] = {

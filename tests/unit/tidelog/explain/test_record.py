@@ -190,6 +190,26 @@ def test_a_transaction_that_no_coordinator_keeps() -> None:
     assert "Its transaction was committed." in found.sentences
 
 
+def test_coordinators_that_did_not_answer_are_not_said_to_keep_nothing() -> None:
+    found = told(replace(IN_TRANSACTION, coordinators_answered=False, unknown=("the transaction is not known: no",)))
+    assert not any("no coordinator keeps" in text for text in found.unknown)
+
+
+def test_readers_wait_before_a_plain_record_behind_an_open_transaction() -> None:
+    end = OffsetAnswer(200, stable=StableOffset(90, 66, 1, 5000))
+    found = told(replace(EVIDENCE, end=end))
+    waits = (
+        "Readers of committed records wait at offset 90, before the record, for the transaction of producer id 66."
+    )
+    assert waits in found.sentences and found.facts["batch"]["visible_to_committed_readers"] is False
+    beyond = told(replace(EVIDENCE, end=OffsetAnswer(200, stable=StableOffset(104, 66, 1, 5000))))
+    assert "Readers of committed records" not in " ".join(beyond.sentences)
+    assert beyond.facts["batch"]["visible_to_committed_readers"] is True
+    hidden = replace(IN_TRANSACTION.batch, visible=False)  # type: ignore[type-var]
+    sentences = told(replace(IN_TRANSACTION, batch=hidden, end=end)).sentences
+    assert "Its transaction ends further on in the log, or has not ended." in sentences and waits in sentences
+
+
 def test_groups_that_have_and_have_not_passed_it() -> None:
     groups = {
         "audit": GroupPosition("abc", 0, 103, committed_ms=T0),
