@@ -71,6 +71,9 @@ async def test_all_that_were_in_sync_are_lost_and_an_older_copy_leads_by_an_oper
         await until(log, "kept", lambda partition: partition.leader == behind)
         await run(cluster, "topics", "configure", "kept", "unclean_election=false")
         assert await read(log, "kept") == [b"both have it"]
+        for question in ("kept/0@1", "gap kept/0@1"):
+            answer = await run(cluster, "why", *question.split())
+            assert f"{behind} became leader although it may have lacked committed records" in answer, question
         await cluster.start(leader)
         await until(log, "kept", whole)
         await write(log, "kept", b"goes on")

@@ -342,7 +342,7 @@ def _at_the_end(evidence: GapEvidence, steps: list[str]) -> list[str]:
     if stable is not None:
         words.append(
             f"Readers of committed records wait at {stable.offset} for the transaction of producer id"
-            f" {stable.producer_id}, {stood_for(stable, evidence.partition.leader, evidence.led_ms)} by now."
+            f" {stable.producer_id}, {stood_for(stable, evidence.partition.leader, evidence.led_ms)}."
         )
         steps.append("'tidelog transactions list' shows the open transactions.")
     leader = evidence.leader

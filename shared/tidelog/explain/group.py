@@ -40,6 +40,9 @@ MOST_PARTITIONS = 5
 """Partitions of a group whose first unread batch is looked at, those that lag most first."""
 SILENT_SHARE = 0.5
 """Share of its session timeout for which a member may send no heartbeat before it is called silent."""
+HEARD_MS = 6000
+"""Time in milliseconds since the last heartbeat of a member after which the answer says how old its report is: two of
+the usual intervals between heartbeats."""
 IDLE_MS = 1000
 """Time in milliseconds for which an application may keep a record before that is called a cause."""
 
@@ -433,8 +436,12 @@ def _of_member(one: Lag, owner: GroupMember, evidence: GroupEvidence) -> tuple[s
             f"{name} gives it up when its application asks for the next record or commits.",
         )
     if work is None or (work.idle_ms < 0 and not work.quota_ms):
-        return _without_report(one, name, evidence)
-    return _of_work(one, name, owner, work, evidence)
+        text, step = _without_report(one, name, evidence)
+    else:
+        text, step = _of_work(one, name, owner, work, evidence)
+    if owner.heard_ms > HEARD_MS:
+        text += f" That was so at its last heartbeat, {span(owner.heard_ms)} ago."
+    return text, step
 
 
 def _of_work(one: Lag, name: str, owner: GroupMember, work: MemberWork, evidence: GroupEvidence) -> tuple[str, str]:
@@ -444,11 +451,12 @@ def _of_work(one: Lag, name: str, owner: GroupMember, work: MemberWork, evidence
     )
     if here:
         return f"{name} has paused the partition.", f"The application of {name} must call resume."
-    idle = work.idle_ms + max(0, owner.heard_ms)
+    idle = work.idle_ms + (owner.heard_ms if 0 <= owner.heard_ms <= HEARD_MS else 0)
     if work.idle_ms > IDLE_MS:
         if work.partition < 0:
             text = f"{name} does not poll: its application has not asked for a record for {span(idle)}"
-            return f"{text}, though it sends heartbeats.", f"Look at what the application of {name} does instead."
+            sends = ", though it sends heartbeats" if owner.heard_ms <= HEARD_MS else ""
+            return f"{text}{sends}.", f"Look at what the application of {name} does instead."
         topic = next((o.topic.name for o in evidence.lags if o.topic.topic_id == work.topic_id), "a topic")
         record = f"{topic}/{work.partition}@{work.offset}"
         text = f"{name} is processing: its application has had {record} for {span(idle)} and not asked for the next"
@@ -456,7 +464,8 @@ def _of_work(one: Lag, name: str, owner: GroupMember, work: MemberWork, evidence
     if work.quota_ms:
         return (
             f"{name} waits for its quota of bytes out: the gateway holds records for {span(work.quota_ms)} more.",
-            "'tidelog quotas list' shows the quotas; 'tidelog quotas set' raises one.",
+            "'tidelog quotas list' shows the quotas; 'tidelog quotas set' raises one. All that its principal is sent"
+            " counts, such as answers to other programs and to commands.",
         )
     ago = evidence.now_ms - one.position.committed_ms if one.position and one.position.committed_ms >= 0 else -1
     if work.idle_ms == 0:
@@ -474,7 +483,7 @@ def _without_report(one: Lag, name: str, evidence: GroupEvidence) -> tuple[str, 
     """Return the cause and next step of a partition whose owner does not report what its application does."""
     ago = evidence.now_ms - one.position.committed_ms if one.position and one.position.committed_ms >= 0 else -1
     since = f"has not committed for {span(ago)}" if ago >= 0 else "has committed nothing yet"
-    text = f"{name} lives and {since}: it is processing, or does not ask for more (its client does not report which)"
+    text = f"{name} {since}: it is processing, or does not ask for more (its client does not report which)"
     return f"{text}.", f"Look at what the application of {name} does."
 
 

@@ -102,5 +102,5 @@ def stood_for(stable: StableOffset, leader: str, led_ms: int) -> str:
     has led at least (``led_for``); -1: not known."""
     if led_ms > stable.age_ms + BEGIN_MS:
         return f"for {span(stable.age_ms)}"
-    since = f", about as long as {leader} has led" if led_ms >= 0 and leader else ""
+    since = f", about as long as {leader} has led" if leader and 0 <= led_ms <= 2 * stable.age_ms else ""
     return f"for at least {span(stable.age_ms)}{since}"

@@ -406,9 +406,9 @@ def _commit_in_words(evidence: RecordEvidence, header: BatchHeader, unknown: lis
 def _judge(evidence: RecordEvidence, at: GroupPosition) -> str:
     """Return what the position of a group says of the record: ``passed``; ``before``: it lies before the record;
     ``beyond``: it lies beyond the high watermark, so nobody can have read up to it; ``older``: it was set before the
-    record was sent, as far as clocks tell, so it does not say that the group has read the record. Somebody may set a
-    position anywhere ('tidelog groups reset'). A reader commits the leader epoch of the record before the position,
-    which proves that this record was there."""
+    record was sent, as far as clocks tell, so it does not say that the group has read the record. A client may
+    set a position anywhere. A reader commits the leader epoch of the record before the position, which proves that
+    this record was there."""
     if at.offset <= evidence.offset:
         return "before"
     if evidence.end is not None and at.offset > evidence.end.offset:

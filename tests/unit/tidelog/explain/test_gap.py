@@ -91,7 +91,7 @@ def test_an_open_transaction_holds_readers() -> None:
     text = " ".join(found_text.sentences)
     assert "Offsets 7 to 8: records of a transaction that has not ended (producer id 5); readers" in text
     assert "Offset 9: records behind an open transaction" in text
-    assert "wait at 7 for the transaction of producer id 5, for at least 1.5 s by now." in text
+    assert "wait at 7 for the transaction of producer id 5, for at least 1.5 s." in text
     assert "'tidelog transactions list' shows the open transactions." in found_text.next_steps
 
 

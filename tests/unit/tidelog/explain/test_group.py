@@ -196,6 +196,13 @@ def test_a_silent_member() -> None:
     assert "no heartbeat" not in of_member(heard_ms=20_000)
 
 
+def test_what_a_member_reported_some_time_ago_may_have_changed() -> None:
+    text = of_member(heard_ms=20_000, work=MemberWork(9900))
+    assert text.endswith("asked for a record for 9.9 s. That was so at its last heartbeat, 20.0 s ago.")
+    assert "at its last heartbeat, 20.0 s ago" in of_member(heard_ms=20_000, work=None)
+    assert "at its last heartbeat" not in of_member(heard_ms=6000, work=None)
+
+
 def test_a_rebalance_waits_for_a_member_to_give_up() -> None:
     member = replace(MEMBER, assignment=(), leaving=(SHARE,), leaving_ms=7000)
     text = cause(replace(LAG, owner=member, leaving=True, heir="m2"), state="moving", members=(member,))
@@ -222,7 +229,7 @@ def test_a_rebalance_waits_for_a_member_to_give_up() -> None:
         (MemberWork(quota_ms=1500), "m1 (host) waits for its quota of bytes out"),
         (MemberWork(0), "m1 (host) waits for records: they are on their way"),
         (MemberWork(500, "abc", 0, 100), "m1 (host) reads and processes, and is slower than what is written."),
-        (None, "m1 (host) lives and has not committed for 30.0 s: it is processing, or does not ask for more"),
+        (None, "m1 (host) has not committed for 30.0 s: it is processing, or does not ask for more"),
     ],
 )
 def test_what_the_application_of_a_member_does(work: MemberWork | None, words: str) -> None:
