@@ -122,8 +122,9 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
     groups = inquiry.ask("which groups have passed it", lambda: log.groups.positions(found, partition))
     await inquiry.run()
     furthest = max((at.offset for at in (groups.value or {}).values() if at is not None), default=-1)
+    later: Asked[OffsetAnswer] | None = None
     if end.value is not None and end.value.offset < furthest:  # the position may be newer than the end
-        end = inquiry.ask("the high watermark", lambda: _first(log, found, partition, "latest"))
+        later = inquiry.ask("the high watermark now", lambda: _first(log, found, partition, "latest"))
 
     header = batch.value.header if batch.value is not None else None
     led: Asked[Leadership] | None = None
@@ -138,13 +139,14 @@ async def ask_record(log: Log, topic: str, partition: int, offset: int) -> Recor
             transaction = inquiry.ask("the transaction", lambda: _transactions_of(log, id))
     await inquiry.run()
     known = transaction.value if transaction is not None and transaction.value else []
-    high_watermark = end.value.offset if end.value is not None else -1
+    last = later.value if later is not None and later.value is not None else end.value
+    high_watermark = last.offset if last is not None else -1
     return RecordEvidence(
         found,
         info,
         offset,
         start.value.offset if start.value is not None else -1,
-        end.value,
+        last,
         batch.value,
         {node: asked.value for node, asked in copies.items() if asked.value is not None},
         led.value if led is not None else None,
@@ -405,16 +407,17 @@ def _commit_in_words(evidence: RecordEvidence, header: BatchHeader, unknown: lis
 
 def _judge(evidence: RecordEvidence, at: GroupPosition) -> str:
     """Return what the position of a group says of the record: ``passed``; ``before``: it lies before the record;
-    ``beyond``: it lies beyond the high watermark, so nobody can have read up to it; ``older``: it was set before the
-    record was sent, as far as clocks tell, so it does not say that the group has read the record. A client may
-    set a position anywhere. A reader commits the leader epoch of the record before the position, which proves that
-    this record was there."""
+    ``beyond``: it lies beyond the high watermark; ``older``: it was set before the record was sent, as far as clocks
+    tell. A client may set a position anywhere, so the last two do not say that the group has read the record. A
+    reader commits the leader epoch of the record before the position, which proves that this record was there."""
     if at.offset <= evidence.offset:
         return "before"
+    header = evidence.batch.header if evidence.batch is not None else None
+    if header is not None and at.leader_epoch >= header.leader_epoch:
+        return "passed"
     if evidence.end is not None and at.offset > evidence.end.offset:
         return "beyond"
-    header = evidence.batch.header if evidence.batch is not None else None
-    if header is None or at.committed_ms < 0 or at.leader_epoch >= header.leader_epoch:
+    if header is None or at.committed_ms < 0:
         return "passed"
     return "older" if at.committed_ms < _taken_ms(evidence) else "passed"
 
@@ -496,7 +499,7 @@ def _groups_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str,
         words.append(f"Not passed yet by {shortened(found['before'])}.")
     if found["beyond"] and evidence.end is not None:
         words.append(
-            f"Set beyond the end {evidence.end.offset}, which does not show that it was read:"
+            f"Beyond the end {evidence.end.offset}, and so no sign of having read the record:"
             f" {shortened(found['beyond'])}."
         )
     if found["older"]:
@@ -526,7 +529,7 @@ def _archive_in_words(evidence: RecordEvidence, unknown: list[str]) -> tuple[str
         words.append(f"Not archived yet by {listed(left)}: retention keeps the record for it, within its bounds.")
     if ahead := [*found.get("beyond", ()), *found.get("older", ())]:
         words.append(
-            f"Not known to be archived by {listed(ahead)}: its position was set ahead of the record, so retention"
+            f"Not known to be archived by {listed(ahead)}: its position is no sign of that, and retention"
             " (retention_waits_for) does not keep the record for it."
         )
     return tuple(words)

@@ -65,7 +65,7 @@ class QuotaEnforcer:
         self._held: dict[ClientLink, tuple[float, dict[int, int]]] = {}
         """Credit that is held back: when to give it (seconds), and the bytes for each subscription."""
         self._refused: set[ClientLink] = set()
-        """Links whose last read or subscription was refused, as the quota of sent bytes was used up."""
+        """Links whose last read or subscription was refused since a quota was used up."""
         self._wake = trio.Event()
 
     def update(self, quotas: tuple[Quota, ...]) -> None:

@@ -251,11 +251,14 @@ def test_a_position_that_was_set_beyond_the_end_is_no_sign_of_having_read() -> N
     found = told(replace(EVIDENCE, topic=topic, groups=groups)).sentences
     assert "It is committed (commit rule isr): the high watermark is 200." in found
     assert any(
-        text.startswith("Set beyond the end 200, which does not show that it was read: arch (at 300")
+        text.startswith("Beyond the end 200, and so no sign of having read the record: arch (at 300")
         for text in found
     )
-    assert any(text.startswith("Not known to be archived by arch: its position was set ahead") for text in found)
+    assert any(text.startswith("Not known to be archived by arch: its position is no sign of that") for text in found)
     assert not [text for text in found if text.startswith(("Passed", "Archived"))]
+    read = {"arch": GroupPosition("abc", 0, 300, 2, committed_ms=T0 + 4000)}
+    lost = told(replace(EVIDENCE, groups=read)).sentences
+    assert any(text.startswith("Passed by the commits of arch (at 300") for text in lost), "what is behind was lost"
 
 
 @pytest.mark.parametrize(
