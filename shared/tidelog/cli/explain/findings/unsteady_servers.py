@@ -2,7 +2,8 @@
 again and again. The leaders of their partitions change each time, and sends wait each time.
 
 The histories of partitions show it: a server that is lost leaves the in-sync set of a partition, or its lead, once
-each time. A loss is a restart if the link to the server broke, or the server registered as a new incarnation or
+each time. The only replica of a partition stays in the set while it is down, and leaves it if it comes back without
+its data: that is the end of the same loss, and no other one. A loss is a restart if the link to the server broke, or the server registered as a new incarnation or
 handed over at its end. Otherwise the process ran on and was not heard of: it, its host or its network had stopped for
 a while."""
 
@@ -88,7 +89,7 @@ def _losses(view: ClusterSnapshot) -> dict[str, _Losses]:
             losses = found.setdefault(node, _Losses())
             if _is_end(entry):
                 losses.ends.append(entry.time_ms)
-            if before.leader == node or (node in before.isr and node not in entry.isr):
+            if before.leader == node or (before.leader and node in before.isr and node not in entry.isr):
                 times.setdefault(node, []).append(entry.time_ms)
                 if before.leader == node != entry.leader:
                     place = f"{topic}/{partition}"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support.applied_commands import Log
+from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.wire.messages import HistoryEntry, PartitionInfo
 from tidelog_controller.metadata.commands import FenceServer, RegisterServer, UnfenceServer
 
@@ -170,3 +171,16 @@ def test_peers_that_cannot_connect_to_it_are_no_network_that_is_cut() -> None:
     assert {one.cause for one in causes(alone)} == {"network-cut"}
     both = cluster(*TWO, pages=pages, metrics=metrics, histories=histories)
     assert [one.cause for one in causes(both)] == ["server-restarting"]
+
+
+def test_a_server_that_is_killed_once_and_comes_back_without_its_data_was_lost_once() -> None:
+    log = Log()
+    log.register("r1", lives=("r1-0",))
+    log.topic("r1", min_insync_replicas=1)
+    log.write(FenceServer(at(18), "r1", log.epoch_of("r1"), {"silent_ms": "12", "link": "broken"}))
+    log.write(RegisterServer(at(16), "r1", "ws://r1", ("r1-1",), False))
+    history = log.state.history["id"][0]
+    assert "data" in history[-1].evidence
+    alone = PartitionInfo(0, ("r1",), (), "", 1, 1)
+    found = {one.cause for one in examine(cluster(alone, histories={("orders", 0): history}))}
+    assert not found & {"server-restarting", "server-unsteady"}
