@@ -9,6 +9,7 @@ from tidelog.cli.explain.findings.finding import Finding
 
 _NO_MAJORITY = ("controllers-without-majority", "controller-disks-needed")
 _LOST_SERVERS = ("replica-servers-all-down", "replica-server-down", "replica-server-drained")
+_LOST_COPIES = ("log-damaged", "server-data-lost")
 _UNSTEADY = ("server-restarting", "server-unsteady")
 _HELD_UP = ("disk-full", "disk-full-of-logs", "disk-full-of-other-files", "disk-slow", "server-starved")
 _CUT = ("network-cut-one-way", "network-cut", "network-cut-to-gateway")
@@ -37,10 +38,10 @@ FOLLOWS: Mapping[str, Sequence[str]] = {
     "server-session-lapsed": _NO_MAJORITY,
     "leadership-unconfirmed": (*_NO_MAJORITY, *_UNSTEADY, *_LOST_SERVERS),
     "replica-server-down": (*_CERTIFICATES, *_UNSTEADY, "replica-servers-all-down"),
-    "partition-without-leader": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY, *_HELD_UP, *_CUT),
-    "in-sync-below-minimum": ("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
+    "partition-without-leader": (*_LOST_COPIES, *_UNSTEADY, *_LOST_SERVERS, *_NO_MAJORITY, *_HELD_UP, *_CUT),
+    "in-sync-below-minimum": (*_LOST_COPIES, *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
     "replica-out-of-sync": (
-        *("log-damaged", *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
+        *(*_LOST_COPIES, *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
         *("copies-differ", "in-sync-below-minimum", "partition-without-leader"),
     ),
     **dict.fromkeys(_CUT, _UNSTEADY),

@@ -16,7 +16,12 @@ from tidelog.cli.explain.findings.network import examine_network
 from tidelog.cli.explain.findings.partitions import examine_partitions
 from tidelog.cli.explain.findings.pipelines import examine_queries
 from tidelog.cli.explain.findings.security import examine_certificates, examine_heirs
-from tidelog.cli.explain.findings.servers import examine_balance, examine_limits, examine_servers
+from tidelog.cli.explain.findings.servers import (
+    examine_balance,
+    examine_limits,
+    examine_lost_data,
+    examine_servers,
+)
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.findings.transactions import examine_wait
 from tidelog.cli.explain.findings.unsteady_servers import examine_unsteady
@@ -34,6 +39,7 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
     ]
     found += [
         *examine_unsteady(view),
+        *examine_lost_data(view),
         *examine_network(view),
         *examine_growth(view),
         *examine_limits(view.limits, metadata),

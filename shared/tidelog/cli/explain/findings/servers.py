@@ -1,16 +1,17 @@
-"""Findings about replica servers: which are down, slow or without a session, and how evenly they are loaded."""
+"""Findings about replica servers: which are down, slow, without a session or without their data, and how evenly they
+are loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from tidelog.cli.explain.findings.disks import examine_disk, examine_starved
-from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
+from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.explain.sentences import clock
 from tidelog.quantities import counted
 from tidelog.timeline.sentences import reason
-from tidelog.wire.messages import MetadataAnswer, ServerInfo
+from tidelog.wire.messages import HistoryEntry, MetadataAnswer, ServerInfo
 
 UNEVEN = 0.25
 """A server may lead or hold this share more or less than the average, plus two partitions, without a report."""
@@ -61,6 +62,33 @@ def _loss(view: ClusterSnapshot, server: ServerInfo) -> str:
         return f"the controllers have fenced its incarnation {server.broker_epoch}"
     last = max(lost, key=lambda entry: entry.time_ms)
     return f"since {clock(last)}: {reason(last.cause, last.evidence)}"
+
+
+def examine_lost_data(view: ClusterSnapshot) -> Iterator[Finding]:
+    """Yield a finding for each server that was registered without the data that it had, while it still lacks a copy
+    that the controllers counted on: the histories of the partitions show both."""
+    lost: dict[str, dict[str, HistoryEntry]] = {}
+    for topic in view.metadata.topics:
+        for partition in topic.partitions:
+            for entry in view.histories.get((topic.name, partition.partition), ()):
+                for node in set(lost) & set(entry.isr):  # it has copied the partition since
+                    lost[node].pop(f"{topic.name}/{partition.partition}", None)
+                node = entry.evidence.get("node", "")
+                if "data" in entry.evidence and node in partition.replicas and node not in entry.isr:
+                    lost.setdefault(node, {})[f"{topic.name}/{partition.partition}"] = entry
+    for node, places in sorted(lost.items()):
+        if not places:
+            continue
+        last = max(places.values(), key=lambda entry: entry.time_ms)
+        more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+        named = ", ".join([*places][:MOST_NAMED]) + more
+        what = f"replica server {node} was registered without the data that it had: its copy of {named} is lost"
+        step = (
+            f"Find out what became of its disk. If that is there, start {node} with it before anything else: what no"
+            f" other server has is only there. If it is gone, {node} copies by itself what the others have."
+        )
+        evidence = f"since {clock(last)}: {reason('registered', last.evidence)}"
+        yield Finding(WARNING, what, step, "server-data-lost", (node, *places), evidence)
 
 
 def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:

@@ -3,9 +3,9 @@ again and again. The leaders of their partitions change each time, and sends wai
 
 The histories of partitions show it: a server that is lost leaves the in-sync set of a partition, or its lead, once
 each time. The only replica of a partition stays in the set while it is down, and leaves it if it comes back without
-its data: that is the end of the same loss, and no other one. A loss is a restart if the link to the server broke, or the server registered as a new incarnation or
-handed over at its end. Otherwise the process ran on and was not heard of: it, its host or its network had stopped for
-a while."""
+its data: that is the end of the same loss, and no other one. A loss is a restart if the link to the server broke, or
+the server registered as a new incarnation or handed over at its end. Otherwise the process ran on and was not heard
+of: it, its host or its network had stopped for a while."""
 
 from __future__ import annotations
 
