@@ -108,7 +108,8 @@ def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
     """Describe why a partition has no leader, what it waits for, and which setting would let another replica lead
     it."""
-    allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
+    configure = f"'tidelog topics configure {topic.name} unclean_election=true'"
+    allow = f"{configure} lets one lead that may lack records"
     if topic.config["unclean_election"] == "true":
         allow = "or for any replica (unclean_election)"
     if partition.sealing and topic.config["commit_rule"] != "quorum":
@@ -126,6 +127,13 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
         doubt = f"the end of the log on {', '.join(partition.doubtful)} is doubtful: some of it may be missing there"
         waits = f"waiting for {' or '.join(others)}" if others else "they ask each other for what is missing"
         return f"{doubt}; {waits}; {allow}"
+    if {*holders} >= {*partition.replicas}:  # nobody else could be elected, so no setting helps while they are down
+        leads = "it leads" if topic.config["unclean_election"] == "true" else f"{configure} has it lead"
+        lost = "the disk is lost, start the server" if len(holders) == 1 else "all disks are lost, start one of them"
+        return (
+            f"waiting for {' or '.join(holders)}: nothing committed is missing there, and no other server has a copy;"
+            f" if {lost} with an empty one: then {leads} without the records"
+        )
     if holders:
         return f"waiting for {' or '.join(holders)}: nothing committed is missing there; {allow}"
     return f"whoever held everything committed has lost data; {allow}"
@@ -228,6 +236,24 @@ def _move_in_words(entry: HistoryEntry) -> str:
         "reassignment_cancelled": f"the replicas are to be {facts.get('reassigned_to')}, as they were",
         "reassigned": f"{facts.get('target')} are in sync: {facts.get('gone')} is a replica no more",
     }.get(entry.cause, "")
+
+
+def elections_in_words(entries: Iterable[HistoryEntry]) -> tuple[str, str]:
+    """Describe the unclean elections in a partition's history: how many there were, and what the last one means for
+    records; and as a second sentence why it came to that. Both are "" if there were none."""
+    from tidelog.timeline.sentences import reason
+
+    unclean = [entry for entry in entries if entry.event not in LOSSES and entry.cause == "unclean_election"]
+    if not unclean:
+        return "", ""
+    last = unclean[-1]
+    before = last.evidence.get("in_sync_before") or "nobody"
+    many = f"{len(unclean)} unclean elections, the last" if len(unclean) > 1 else "unclean election"
+    what = (
+        f"{many} at {clock(last)}: {last.leader} was elected with what it had, so records that had been acknowledged"
+        f" may be missing (in sync was {before})"
+    )
+    return what, reason(last.cause, last.evidence)
 
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:

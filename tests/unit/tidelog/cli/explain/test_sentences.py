@@ -96,6 +96,35 @@ def test_an_offline_partition_names_the_awaited_servers_and_the_options_of_an_op
     )
 
 
+def test_an_unclean_election_is_advised_only_where_another_replica_could_be_elected() -> None:
+    """The rules of the controllers show that the advice does something."""
+    log = Log()
+    log.register("r1", lives=("r1-0",))
+    log.topic("r1", min_insync_replicas=1)
+    log.fence("r1")
+    assert now(log) == (
+        "no leader: waiting for r1: nothing committed is missing there, and no other server has a copy; if the disk"
+        " is lost, start the server with an empty one: then 'tidelog topics configure orders unclean_election=true'"
+        " has it lead without the records"
+    )
+    log.configure(unclean_election=True)
+    assert log.partition.leader is None, "while it is down the setting changes nothing"
+    assert now(log).endswith("with an empty one: then it leads without the records")
+    log.power_up("r1", wiped=True)
+    assert log.partition.leader == "r1"
+
+
+def test_a_server_that_came_back_with_an_empty_disk_leads_once_that_is_allowed() -> None:
+    log = Log()
+    log.register("r1", lives=("r1-0",))
+    log.topic("r1", min_insync_replicas=1)
+    log.fence("r1")
+    log.power_up("r1", wiped=True)
+    assert log.partition.leader is None and "unclean_election=true' lets one lead" in now(log)
+    log.configure(unclean_election=True)
+    assert log.partition.leader == "r1"
+
+
 def test_a_sealed_quorum_names_the_awaited_replicas() -> None:
     log = cluster(commit_rule="quorum")
     log.fence("r1")
