@@ -23,6 +23,7 @@ from tidelog.cli.explain.findings.consequences import with_causes
 from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, PROBLEM, WARNING, Finding, in_order
 from tidelog.cli.explain.findings.gateways import examine_refusal
+from tidelog.cli.explain.findings.partitions import KNOWN_S
 from tidelog.cli.explain.findings.security import examine_certificates
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReaders
 from tidelog.cli.explain.gateway_looks import GatewayLook, fetch_page, look_at_page, look_of
@@ -57,8 +58,6 @@ FEW_FILES = 4096
 PATIENT_S = 15.0
 """Longest time in seconds that the answers about consumer groups may take if every partition has a leader and every
 process has answered: then only a busy machine keeps them waiting. Otherwise it is ``ASK_S``."""
-KNOWN_S = 7 * 86_400
-"""Seconds for which possibly lost records are reported."""
 LONG_MS = 10_000
 """Milliseconds after which a last stable offset that has not moved is examined."""
 STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
@@ -86,8 +85,9 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     - slow servers that the first gateway limits;
     - versions, feature levels and clocks;
     - each partition's leader and in-sync replicas;
-    - copies that differ or have a doubtful tail, and records that were lost or
-      possibly lost in the last seven days (of at most 500 partitions);
+    - copies that differ or have a doubtful tail, unclean elections, and records
+      that were lost or possibly lost in the last seven days (of at most 500
+      partitions);
     - how evenly servers are loaded, and how far consumer groups are behind;
     - members of groups that do not commit, are too slow, are expelled or end,
       and positions that were moved from outside, or lie below the log start;

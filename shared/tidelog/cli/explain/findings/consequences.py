@@ -44,6 +44,7 @@ FOLLOWS: Mapping[str, Sequence[str]] = {
         *(*_LOST_COPIES, *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
         *("copies-differ", "in-sync-below-minimum", "partition-without-leader"),
     ),
+    "records-lost": ("unclean-election",),
     **dict.fromkeys(_CUT, _UNSTEADY),
     "server-slow": (*_UNSTEADY, *_HELD_UP, *_CUT),
     "disk-nearly-full": ("retention-not-set",),

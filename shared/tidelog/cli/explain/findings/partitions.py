@@ -12,6 +12,7 @@ from tidelog.cli.explain.sentences import (
     change_in_words,
     clock,
     doubt_in_words,
+    elections_in_words,
     lost_offsets_in_words,
     state_in_words,
 )
@@ -19,6 +20,8 @@ from tidelog.explain.partition_state import refuses_all
 from tidelog.explain.samples import total
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
+KNOWN_S = 7 * 86_400
+"""Seconds for which records that were lost, or may have been, are reported."""
 OWN_REPLICAS = 3
 """Number of replicas that the cluster's own topics should have, if there are enough servers."""
 CHANGES: Mapping[str, Sequence[str]] = {
@@ -40,7 +43,10 @@ def examine_partitions(view: ClusterSnapshot) -> Iterator[Finding]:
     for topic in view.metadata.topics:
         for partition in topic.partitions:
             history = view.histories.get((topic.name, partition.partition), ())
-            for one in (*_kinds(topic, partition, live, view), *_history_kinds(topic, partition, history)):
+            for one in (
+                *_kinds(topic, partition, live, view),
+                *_history_kinds(topic, partition, history, view.now_ms),
+            ):
                 kind = replace(one, evidence="")
                 kinds.setdefault(kind, []).append(f"{topic.name}/{partition.partition}")
                 seen = "; ".join(filter(None, (one.evidence, _last_change(kind.cause, history))))
@@ -70,9 +76,11 @@ def _refused(view: ClusterSnapshot, partition: PartitionInfo, code: str) -> str:
     return f"{partition.leader} has refused {count:.0f} batches with {code}" if count else ""
 
 
-def _history_kinds(topic: TopicInfo, partition: PartitionInfo, history: Sequence[HistoryEntry]) -> Iterator[Finding]:
+def _history_kinds(
+    topic: TopicInfo, partition: PartitionInfo, history: Sequence[HistoryEntry], now_ms: int
+) -> Iterator[Finding]:
     """Yield findings that only the history of a partition shows: reports that it waits for after a rescue, doubtful
-    tails, and lost records, as ``_kinds`` does."""
+    tails, unclean elections and lost records, as ``_kinds`` does."""
     if awaited := awaited_in_words(partition, history):
         yield Finding(
             PROBLEM, f"sealed by a rescue: {awaited}", "Start those that have not reported.", "rescue-incomplete"
@@ -92,6 +100,14 @@ def _history_kinds(topic: TopicInfo, partition: PartitionInfo, history: Sequence
             )
             allow = f"{topic.name} unclean_election=true' cuts the tail and reports what is possibly lost."
             yield Finding(PROBLEM, doubt, f"{step} {allow}", "tail-doubtful", partition.doubtful)
+    recent = [entry for entry in history if now_ms - entry.time_ms <= KNOWN_S * 1000]
+    unclean, why = elections_in_words(recent)
+    if unclean:
+        step = (
+            "'tidelog why WHERE' shows it. Send again what the source of the records still has; servers that come"
+            " back report the offsets that they cut."
+        )
+        yield Finding(WARNING, unclean, step, "unclean-election", evidence=why)
     for lost in lost_offsets_in_words(history):
         step = "'tidelog why WHERE' says which copy was cut: send again what the source of the records still has."
         yield Finding(WARNING, lost, step, "records-lost")

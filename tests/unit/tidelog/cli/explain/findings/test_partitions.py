@@ -1,13 +1,16 @@
-"""Findings about partitions say since when and why, and how many batches were refused."""
+"""Findings about partitions say since when and why, how many batches were refused, and that an unclean election may
+have lost records."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from support.applied_commands import Log
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING
+from tidelog.cli.explain.sentences import clock
 
-from unit.tidelog.cli.explain.findings.cluster_views import WHOLE, causes, cluster, entry, finding
+from unit.tidelog.cli.explain.findings.cluster_views import NOW_MS, WHOLE, causes, cluster, entry, finding
 
 REFUSED = 'tidelog_replica_produce_errors_total{code="CODE"} 41\n'
 
@@ -64,3 +67,35 @@ def test_partitions_in_one_state_are_one_finding_with_the_evidence_of_the_first(
     one = finding(cluster(behind, behind, histories=histories), "replica-out-of-sync")
     assert "orders/0, orders/1" in one.what and "for 0 ms" in one.evidence
     assert one.about == ("r3", "orders/0", "orders/1")
+
+
+def test_an_unclean_election_is_named_with_what_it_may_have_cost() -> None:
+    """The entry is the one that the rules of the controllers make."""
+    log = Log()
+    log.register("r1", "r2", "r3")
+    log.topic("r1", "r2", "r3", min_insync_replicas=1, unclean_election=True)
+    log.shrink("r1")
+    log.fence("r1")
+    history = log.state.history["id"][0]
+    elected = replace(history[-1], time_ms=NOW_MS - 60_000)
+    (one,) = causes(cluster(histories={("orders", 0): (*history[:-1], elected)}))
+    assert (one.cause, one.level, one.about) == ("unclean-election", WARNING, ("orders/0",))
+    assert one.what.startswith("orders/0: unclean election at ") and clock(elected) in one.what
+    assert "r2 was elected with what it had, so records that had been acknowledged may be missing" in one.what
+    assert "in sync was r1" in one.what and "the session of r1 ended" in one.evidence
+    assert "why orders/0" in one.next_step
+
+
+def test_what_was_cut_after_an_unclean_election_follows_from_it() -> None:
+    elected = entry(60, "leader_elected", "unclean_election", "r2", isr=("r2",), in_sync_before="r1")
+    cut = entry(30, "records_lost", "unclean_election", "r2", node="r1", count="3", start="10", end="13")
+    view = cluster(histories={("orders", 0): (elected, cut)})
+    assert [one.cause for one in causes(view)] == ["unclean-election"]
+    assert finding(view, "records-lost").because_of == "unclean-election"
+
+
+def test_unclean_elections_of_more_than_a_week_ago_are_not_named() -> None:
+    old, new = (entry(days * 86_400, "leader_elected", "unclean_election", "r2", isr=("r2",)) for days in (7.1, 6.9))
+    assert not causes(cluster(histories={("orders", 0): (old,)}))
+    twice = finding(cluster(histories={("orders", 0): (old, new, new)}), "unclean-election")
+    assert "2 unclean elections, the last at " in twice.what
