@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tidelog.errors import TidelogError
+from tidelog.explain.group import SILENT_SHARE
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 LATE_S = 10.0
 """Seconds that a record may wait for the group before its position counts as late: two of the usual intervals between
 commits (``auto_commit_s``)."""
+HEARD_S = 6.0
+"""Seconds since the last sign of life of a member for which it counts as running: two of the usual intervals between
+heartbeats (``groups.heartbeat_ms``)."""
 MOST_GROUPS = 50
 """Most consumer groups that are looked at."""
 MOST_LATE = 8
@@ -115,11 +119,24 @@ class GroupLook:
         """Return how many records there are to read in all partitions."""
         return sum(one.lag for one in self.partitions)
 
+    def heard_s(self, member: GroupMember) -> float:
+        """Return the seconds since the coordinator last had a sign of life of a member: a heartbeat, or a position
+        that it moved forward; -1 if that is not known."""
+        ages = [member.heard_ms, self.now_ms - member.advanced_ms if member.advanced_ms >= 0 else -1]
+        return min((age / 1000 for age in ages if age >= 0), default=-1.0)
+
     def program(self, member: str) -> str:
         """Return a member's name for sentences: with its program, if that is known."""
         known = [(m.member, m.node) for m in self.members] + [(e.member, e.node) for e in reversed(self.events)]
         node = next((node for name, node in known if name == member and node), "")
         return f"{member} ({node})" if node else member
+
+
+def is_silent(member: GroupMember) -> bool:
+    """Return whether a member is called silent, as ``tidelog why group`` calls it: the process of this static member
+    has ended, or no heartbeat came for ``SILENT_SHARE`` of its session timeout. Heartbeats come at least three times
+    as often as that timeout."""
+    return member.away or 0 < member.session_timeout_ms * SILENT_SHARE < member.heard_ms
 
 
 class TopicsRead:

@@ -20,12 +20,20 @@ _REBALANCES = ("member-expelled-repeatedly", "members-come-and-go", "member-expe
 _IDLE_MEMBERS = ("member-commits-nothing", "member-stands-still", "consumers-too-slow")
 _OF_GROUPS = {
     "group-behind": (
-        *("streaming-query-dead", *_IDLE_MEMBERS, *_REBALANCES, "retention-overtook-reader", *_UNREADABLE),
+        *(
+            "streaming-query-dead",
+            "member-silent",
+            *_IDLE_MEMBERS,
+            *_REBALANCES,
+            "retention-overtook-reader",
+            *_UNREADABLE,
+        ),
     ),
     "group-without-members": (
         *("streaming-query-dead", "retention-overtook-reader", "members-come-and-go", *_UNREADABLE),
     ),
     **dict.fromkeys(_IDLE_MEMBERS, ("retention-overtook-reader", *_REBALANCES, *_UNREADABLE, *_NO_COMMITS)),
+    "member-silent": (*_REBALANCES, *_UNSTEADY, *_LOST_SERVERS, *_HELD_UP, *_CUT),
     "member-expelled-while-alive": ("member-expelled-repeatedly", *_NO_COMMITS),
     "member-expelled-repeatedly": _NO_COMMITS,
     "members-come-and-go": (*_UNREADABLE, "retention-overtook-reader", *_NO_COMMITS),

@@ -1,17 +1,24 @@
 """Findings about the members of consumer groups: groups that rebalance for ever, members that are expelled although
-they live, members that do not commit or stand still, and groups that are slower than their producers."""
+they live, members that are silent, do not commit or stand still, and groups that are slower than their producers.
+
+What a member does is judged only by what was heard of it: without a sign of life for ``HEARD_S`` nobody says that it
+works, and one that is silent is called silent and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, PROBLEM, WARNING, Finding, waiting
-from tidelog.cli.explain.group_looks import LATE_S, GroupLook, PartitionLook
+from tidelog.cli.explain.group_looks import HEARD_S, LATE_S, GroupLook, PartitionLook, is_silent
+from tidelog.cli.explain.sentences import clock_time
+from tidelog.explain.group import name_of
 from tidelog.quantities import counted
-from tidelog.wire.messages import GroupEvent
+from tidelog.wire.messages import GroupEvent, GroupMember
 
 WINDOW_MS = 60_000
 """Milliseconds for which events of a group count."""
+SILENT_S = 5.0
+"""Seconds without a heartbeat from which on a member is named as silent, however short its session timeout is."""
 LAST_MS = 30_000
 """A group rebalances no more if for so many milliseconds nothing has happened to its members."""
 OFTEN = 3
@@ -98,12 +105,16 @@ def _passing(look: GroupLook, recent: Sequence[GroupEvent]) -> Iterator[Finding]
 
 
 def _late(look: GroupLook) -> Iterator[Finding]:
-    """Yield a finding for each member in whose partitions records wait too long: it commits nothing, it stands still,
-    or it works and is too slow. The group's slow members are one finding."""
+    """Yield a finding for each member in whose partitions records wait too long: it is silent, it commits nothing, it
+    stands still, or it works and is too slow. The group's slow members are one finding."""
     slow: list[PartitionLook] = []
     for member in look.members:
         late = [one for one in look.partitions if one.member == member.member and one.is_late]
         joined_s = (look.now_ms - member.joined_ms) / 1000 if member.joined_ms >= 0 else 0.0
+        if late and is_silent(member):
+            if member.away or member.heard_ms >= SILENT_S * 1000:
+                yield _silent(look, member, late)
+            continue
         if not late or joined_s < LATE_S:
             continue
         lag = sum(one.lag for one in late)
@@ -115,8 +126,8 @@ def _late(look: GroupLook) -> Iterator[Finding]:
                 f" {joined_s:.0f} s ago, and {waiting(lag)} in {named}"
             )
             step = (
-                "Let the program call commit() after its work, or set auto_commit_s; if it hangs in its first record,"
-                " find out where. After a restart it begins at the old position again."
+                f"{_sign_of_life(look, member)} Let it call commit() after its work, or set auto_commit_s; if it"
+                " hangs in its first record, find out where. After a restart it begins at the old position again."
             )
             yield Finding(WARNING, what, step, "member-commits-nothing", about, _positions(late))
         elif (still_s := (look.now_ms - member.advanced_ms) / 1000) > 2 * LATE_S:
@@ -124,12 +135,40 @@ def _late(look: GroupLook) -> Iterator[Finding]:
                 f"group {look.group}: {look.program(member.member)} has stood still for {still_s:.0f} s, and"
                 f" {waiting(lag)} in {named}"
             )
-            step = "It sends heartbeats, so it runs: find out what its processing waits for, or restart it."
+            step = f"{_sign_of_life(look, member)} Find out what its processing waits for, or restart it."
             yield Finding(WARNING, what, step, "member-stands-still", about, _positions(late))
-        else:
+        elif 0 <= look.heard_s(member) <= HEARD_S:
             slow += [one for one in late if one.falls_behind(look.now_ms)]
     if slow:
         yield _too_slow(look, slow)
+
+
+def _sign_of_life(look: GroupLook, member: GroupMember) -> str:
+    """Return a sentence that says what was heard of a member, and so whether its program runs."""
+    heard_s = look.heard_s(member)
+    if heard_s < 0:
+        return "See whether its program runs."
+    if heard_s <= HEARD_S:
+        return f"It was heard of {heard_s:.0f} s ago, so its program runs."
+    return f"It was last heard of {heard_s:.0f} s ago: see whether its program runs."
+
+
+def _silent(look: GroupLook, member: GroupMember, late: Sequence[PartitionLook]) -> Finding:
+    """Return the finding for a member that is silent, though records wait in its partitions."""
+    if member.away:
+        does, step = "is a static member whose process has ended", "Start it again."
+    else:
+        does = f"has sent no heartbeat for {member.heard_ms / 1000:.0f} s"
+        step = "Look at its process (ended, stopped, blocked?) and its network, or start it again."
+    what = (
+        f"group {look.group}: {name_of(member)} {does}, and {waiting(sum(one.lag for one in late))} in"
+        f" {', '.join(one.name for one in late[:MOST_NAMED])}"
+    )
+    session_s = f"{member.session_timeout_ms / 1000:g} s"
+    step += f" Its partitions go to others, if there are any, {session_s} after its last heartbeat (session timeout)."
+    heard = f"Last heartbeat at {clock_time(look.now_ms - member.heard_ms)}. " if member.heard_ms >= 0 else ""
+    about = (look.group, *(one.name for one in late), *filter(None, (look.coordinator,)))
+    return Finding(WARNING, what, step, "member-silent", about, heard + _positions(late))
 
 
 def _too_slow(look: GroupLook, slow: Sequence[PartitionLook]) -> Finding:

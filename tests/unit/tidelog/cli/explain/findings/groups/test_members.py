@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.cli.explain.findings.consequences import with_causes
-from tidelog.cli.explain.findings.finding import Finding
+from tidelog.cli.explain.findings.finding import WARNING, Finding
 from tidelog.cli.explain.findings.groups.members import LAST_MS, WINDOW_MS, examine_members
 from tidelog.cli.explain.group_looks import LATE_S, GroupLook, PartitionLook
+from tidelog.cli.explain.sentences import clock_time
 from tidelog.wire.messages import GroupEvent, GroupMember
 
 NOW = 10_000_000
@@ -99,6 +100,56 @@ def test_nothing_is_said_of_a_group_whose_coordinator_is_of_an_earlier_release()
 def test_records_that_wait_because_a_leader_is_missing_are_its_consequence() -> None:
     leaderless = Finding("problem", "no leader", "Start it.", "partition-without-leader", ("orders/0",))
     assert with_causes([*found(group(SLOW)), leaderless])[0].because_of == "partition-without-leader"
+
+
+# --- members that are silent -----------------------------------------------------------------------------
+
+
+def heard(ago_s: float, **more: object) -> GroupMember:
+    """ALICE with a session of 45 s, whose last heartbeat came so many seconds ago, after a while without progress."""
+    member = replace(ALICE, session_timeout_ms=45_000, heard_ms=round(ago_s * 1000), advanced_ms=NOW - 28_000)
+    return replace(member, **more)  # type: ignore[arg-type]
+
+
+def test_a_member_without_heartbeats_is_silent_and_nothing_else() -> None:
+    (one,) = found(group(SLOW, member=heard(25)))
+    assert (one.cause, one.level) == ("member-silent", WARNING)
+    assert "m1 (billing) has sent no heartbeat for 25 s, and 160 records wait in orders/0" in one.what
+    assert clock_time(NOW - 25_000) in one.evidence and "at offset 850 of 1010" in one.evidence
+    assert "45 s after its last heartbeat" in one.next_step and "runs" not in one.next_step
+    assert {"accounts", "orders/0", "r2"} == set(one.about)
+
+
+def test_a_silent_member_that_never_committed_is_not_told_to_commit() -> None:
+    (one,) = found(group(replace(SLOW, position=0), member=heard(25, joined_ms=NOW - 40_000, advanced_ms=-1)))
+    assert one.cause == "member-silent" and "commit()" not in one.next_step
+
+
+def test_a_static_member_whose_process_has_ended_is_to_be_started() -> None:
+    (one,) = found(group(SLOW, member=heard(2, instance="st-1", away=True)))
+    assert one.cause == "member-silent" and "st-1 (billing) is a static member whose process has ended" in one.what
+    assert one.next_step.startswith("Start it again.")
+
+
+def test_a_silent_member_without_late_records_is_no_finding() -> None:
+    assert found(group(KEEPS_UP, member=heard(25))) == []
+
+
+def test_a_session_that_is_short_makes_nobody_silent_within_a_moment() -> None:
+    assert found(group(SLOW, member=heard(0.9, session_timeout_ms=1500))) == []
+
+
+def test_a_member_that_was_not_heard_of_for_a_while_is_not_called_slow_and_not_said_to_run() -> None:
+    """Its process may have been stopped since its last heartbeat."""
+    assert causes(group(SLOW, member=heard(3, advanced_ms=NOW - 12_000))) == ["consumers-too-slow"]
+    assert causes(group(SLOW, member=heard(12, advanced_ms=NOW - 3_000))) == ["consumers-too-slow"], "it works"
+    assert found(group(SLOW, member=heard(12, advanced_ms=NOW - 14_000))) == []
+    (still,) = found(group(SLOW, member=heard(12)))
+    assert "last heard of 12 s ago: see whether its program runs" in still.next_step
+    (runs,) = found(group(SLOW, member=heard(2)))
+    assert runs.cause == "member-stands-still" and "heard of 2 s ago, so its program runs" in runs.next_step
+    (unknown,) = found(group(replace(SLOW, position=0), member=heard(0, heard_ms=-1, advanced_ms=-1)))
+    assert unknown.next_step.startswith("See whether its program runs.") and "commit()" in unknown.next_step
 
 
 # --- members that change ---------------------------------------------------------------------------------
