@@ -51,7 +51,7 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
         *examine_levels(view.features),
         *examine_heirs(view.heirs),
         *examine_balance(metadata),
-        *examine_groups(view.lags),
+        *examine_groups(view.lags, view.groups),
         *examine_queries(view.overdue),
         *examine_members(view.groups),
         *examine_positions(view.groups, frozenset((one.group, one.topic) for one in view.awaited)),

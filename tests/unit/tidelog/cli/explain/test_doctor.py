@@ -161,7 +161,7 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
         (waiting(90, in_state("open")), WARNING, "for 90 s: the transaction of billing", "abort billing'"),
         (waiting(90, in_state("prepared", "7-1")), WARNING, "staged transaction of billing", "billing --staged 7-1'"),
         (waiting(20, in_state("committing")), PROBLEM, "is committing, and r1 has not taken", "log of r1"),
-        (replace(view(), lags={"billing": (2, 20_000)}), WARNING, "20000 records behind, with 2", "More members"),
+        (replace(view(), lags={"billing": (2, 20_000)}), WARNING, "20000 records behind, with 2", "describe billing"),
     ],
 )
 def test_each_finding_has_a_level_and_a_next_step(seen: ClusterSnapshot, level: str, words: str, step: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tidelog.cli.explain.findings.finding import MOST_NAMED, NOTE, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.cli.explain.group_looks import LATE_S, GroupLook
 from tidelog.cli.explain.retention_waits import lost_in_words
+from tidelog.explain.explanation import span
 from tidelog.quantities import counted
 
 FAR_BEHIND = 10_000
@@ -15,9 +19,10 @@ LONG_WAIT = 0.5
 """Share of the bound of a wait of retention for a group from which on the wait is reported."""
 
 
-def examine_groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
+def examine_groups(lags: Mapping[str, tuple[int, int]], looks: Sequence[GroupLook] = ()) -> Iterator[Finding]:
     """Yield a finding for each consumer group that is behind and has no members, or is more than ``FAR_BEHIND``
-    records behind. ``lags`` is group -> (members, records behind)."""
+    records behind. ``lags`` is group -> (members, records behind), and ``looks`` is what the groups do."""
+    known = {look.group: look for look in looks}
     for group, (members, behind) in sorted(lags.items()):
         step = f"'tidelog groups describe {group}' says where."
         if behind > 0 and not members:
@@ -32,7 +37,32 @@ def examine_groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
             )
         elif behind > FAR_BEHIND:
             what = f"group {group} is {behind} records behind, with {counted(members, 'member')}"
-            yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.", "group-behind", (group,))
+            yield _far_behind(Finding(WARNING, what, step, "group-behind", (group,)), known.get(group))
+
+
+def _far_behind(one: Finding, look: GroupLook | None) -> Finding:
+    """Return the finding ``one`` about a group that is far behind with what the group does about it. It is only a
+    note if the group catches up, as when it reads again what was written before."""
+    if look is None:
+        return one
+    places = [place for place in look.partitions if place.lag > 0]
+    shares = Counter(place.member for place in look.partitions)
+    helps = any(shares[place.member] > 1 for place in places)  # one partition is read by one member only
+    pace = sum(place.processed_s(look.now_ms) for place in places)
+    written = sum(place.written_s for place in places)
+    is_known = all(place.fresh >= 0 and look.now_ms - place.committed_ms <= 2 * LATE_S * 1000 for place in places)
+    if is_known and pace > written:
+        left = span(look.lag * 1000 / (pace - written))
+        rates = f"it processes {pace:.0f} records a second, and {written:.0f} are written"
+        quicker = " More members, or faster ones, need less." if helps else ""
+        step = f"{one.next_step} At this pace it needs {left} more.{quicker}"
+        return replace(one, level=NOTE, what=f"{one.what}, and catches up: {rates}", next_step=step)
+    faster = (
+        "More members, or faster ones, catch up."
+        if helps
+        else "Only faster members catch up: each has one partition."
+    )
+    return replace(one, next_step=f"{one.next_step} {faster}")
 
 
 def examine_retention_waits(view: ClusterSnapshot) -> Iterator[Finding]:
