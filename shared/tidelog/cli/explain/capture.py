@@ -13,6 +13,7 @@ import trio
 
 from tidelog.captures import Capture, redact
 from tidelog.cli.command_group import CommandGroup
+from tidelog.cli.explain.doctor import NO_RIGHT
 from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
 from tidelog.cli.main import connect, gateway_option, run
@@ -81,11 +82,13 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
 
 class _Taking:
     """The collection of one capture. ``parts`` has the answers of the cluster by name of the part, and ``missing``
-    the reason for each part that could not be collected."""
+    the reason for each part that could not be collected. ``barred`` are the parts to which this client has no
+    right."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
+        self.barred: set[str] = set()
 
     async def run(self, log: Log) -> None:
         """Ask the cluster for every part, one after the other, and fill ``parts`` and ``missing``. Raises the
@@ -97,6 +100,9 @@ class _Taking:
         pages = await self._take("metrics", lambda: self._metrics(log, metadata, quorum)) or {}
         await self._take("digests", lambda: self._digests(log, metadata))
         await self._take("timeline", lambda: _timeline(log))
+        if "controllers" in self.barred:  # the doctor would take what it may not see for what is not there
+            self.missing["doctor"] = self.missing["controllers"]
+            return
         versions = {node: page["version"] for node, page in pages.items()}
         view = ClusterSnapshot(metadata, quorum, versions=versions, features=features)
         self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
@@ -112,6 +118,8 @@ class _Taking:
             return None
         except TidelogError as error:
             self.missing[name] = str(error)
+            if error.code in NO_RIGHT:
+                self.barred.add(name)
             return None
         self.parts[name] = _plain(answer)
         return answer

@@ -58,6 +58,8 @@ FEW_FILES = 4096
 PATIENT_S = 15.0
 """Longest time in seconds that the answers about consumer groups may take if every partition has a leader and every
 process has answered: then only a busy machine keeps them waiting. Otherwise it is ``ASK_S``."""
+NO_RIGHT = frozenset({"FORBIDDEN", "UNAUTHENTICATED"})
+"""Codes of the refusals of a client that lacks the right to look: nothing can be said of the cluster then."""
 LONG_MS = 10_000
 """Milliseconds after which a last stable offset that has not moved is examined."""
 STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
@@ -98,13 +100,23 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     - principals that inherit the right to decide about tokens and rules;
     - how many files this process may open.
 
+    \b
+    You need the right to describe the cluster ('tidelog acls add YOU describe
+    cluster'). Topics that you may not describe are not looked at; groups that you
+    may not describe are named in a note.
+
     Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
     async def task() -> None:
         asked: dict[str, MetricsAnswer] = {}
-        views = [(url, view) for url in gateways if (view := await _take_snapshot(url, found, asked))]
+        refusals: dict[str, TidelogError] = {}
+        views = [(url, view) for url in gateways if (view := await _take_snapshot(url, found, asked, refusals))]
+        if refusals and not views:
+            raise next(iter(refusals.values()))
+        for url, refusal in refusals.items():
+            found.append(await _gateway_failed(url, refusal))
         clusters = sorted({view.metadata.cluster for _, view in views})
         if len(clusters) > 1:
             what = f"the gateways belong to several clusters: {', '.join(clusters)}"
@@ -136,17 +148,23 @@ def _version() -> str:
         return "not installed"
 
 
-async def _take_snapshot(url: str, found: list[Finding], asked: dict[str, MetricsAnswer]) -> ClusterSnapshot | None:
+async def _take_snapshot(
+    url: str, found: list[Finding], asked: dict[str, MetricsAnswer], refusals: dict[str, TidelogError]
+) -> ClusterSnapshot | None:
     """Ask the gateway ``url`` for the metadata and the state of the controllers, and return both as a snapshot. If
-    the gateway does not answer, add a problem to ``found`` and return None. If only the controllers fail, add a
-    warning; the snapshot then has no ``quorum``. What the gateway says of itself is added to ``asked``."""
+    the gateway does not answer, add a problem to ``found`` and return None; if it refuses this client for want of a
+    right, add the error to ``refusals`` and return None. If only the controllers fail, add a warning; the snapshot
+    then has no ``quorum``. What the gateway says of itself is added to ``asked``."""
     try:
         async with connect((url,), operator=True) as log:
             with suppress(TidelogError):  # without the right to it, or 'metrics = false'
                 asked[url] = await log.cluster.metrics()
             return await _first_snapshot(log, url, found)
     except TidelogError as error:
-        found.append(await _gateway_failed(url, error))
+        if error.code in NO_RIGHT:
+            refusals[url] = error
+        else:
+            found.append(await _gateway_failed(url, error))
     return None
 
 
@@ -195,13 +213,16 @@ async def _look_at_certificates(
 
 async def _first_snapshot(log: Log, name: str, found: list[Finding]) -> ClusterSnapshot:
     """Ask for the metadata and the state of the controllers, and return both as a snapshot. If only the controllers
-    fail, add a warning that begins with ``name`` to ``found``; the snapshot then has no ``quorum``."""
+    fail, add a warning that begins with ``name`` to ``found``; the snapshot then has no ``quorum``. Raises the
+    refusal of a client that has no right to describe the cluster: what it does not see is not missing."""
     metadata = await log.cluster.status()
     quorum = None
     with trio.move_on_after(ASK_S):
         try:
             quorum = await log.cluster.quorum()
         except TidelogError as error:
+            if error.code in NO_RIGHT:
+                raise
             step = NEXT_STEP.get(error.code, "See its log.")
             found.append(Finding(WARNING, f"{name}: {error}", step, "controllers-unreachable"))
     return ClusterSnapshot(metadata, quorum)
@@ -221,8 +242,9 @@ async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Findin
 
 
 async def diagnose(log: Log) -> list[Finding]:
-    """Examine the cluster of a client, and return what ``tidelog doctor`` finds about it, problems first. What the
-    client has no right to see is a finding, too. Raises ``TidelogError`` if its gateway fails."""
+    """Examine the cluster of a client, and return what ``tidelog doctor`` finds about it, problems first. That it may
+    not see some groups or transactions is a note. Raises ``TidelogError`` if its gateway fails, or the client has no
+    right to describe the cluster."""
     found: list[Finding] = []
     view = await _first_snapshot(log, "the gateway", found)
     try:

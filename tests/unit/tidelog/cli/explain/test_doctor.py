@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.fake_gateway import FakeCluster
 from support.gateway_thread import served
+from tidelog.captures import Capture
 from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.explain.doctor import limits_in
 from tidelog.cli.explain.findings.diagnosis import examine
 from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot, WaitingReaders
 from tidelog.cli.explain.retention_waits import AwaitedGroup, KeptForGroup, kept_in
-from tidelog.cli.main import main
+from tidelog.cli.main import NEXT_STEP, main
+from tidelog.errors import refuse
+from tidelog.net.link import Link
 from tidelog.runtime.metrics import MetricsPage, metrics_answer
 from tidelog.sansio.counters import Sample
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
     ControllerInfo,
+    DescribeFeatures,
+    DescribeMetrics,
+    DescribeQuorum,
     DifferingCopies,
     FeaturesAnswer,
     HistoryEntry,
+    Message,
     MetadataAnswer,
     PartitionInfo,
     ProcessLevels,
@@ -256,6 +265,46 @@ def test_a_gateway_that_does_not_answer_is_a_finding() -> None:
         metrics_answer["findings"][0]["level"] == PROBLEM
         and "cluster up" in metrics_answer["findings"][0]["next_step"]
     )
+
+
+def barred(cluster: FakeCluster, code: str) -> None:
+    """Let the gateways of a cluster refuse its clients what needs the right to describe the cluster."""
+    answer = cluster.answer
+
+    def refusing(link: Link, message: Message) -> Message:
+        if isinstance(message, (DescribeQuorum, DescribeFeatures, DescribeMetrics)):
+            raise refuse(code, "low may not describe cluster; 'tidelog acls add low describe cluster' would allow it")
+        return answer(link, message)
+
+    cluster.answer = refusing  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("code", ["FORBIDDEN", "UNAUTHENTICATED"])
+@pytest.mark.parametrize("shape", [(), ("-o", "json")])
+def test_without_the_right_to_look_it_says_so_and_names_no_cause(code: str, shape: tuple[str, ...]) -> None:
+    with served() as (cluster, url):
+        barred(cluster, code)
+        done = CliRunner().invoke(main, ["doctor", *shape, "--gateway", url])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"[{code}] low may not describe cluster" in done.stderr and NEXT_STEP[code] in done.stderr
+
+
+def test_a_gateway_without_the_right_to_look_is_a_finding_beside_one_that_answers() -> None:
+    with served() as (cluster, url), served() as (other, barring):
+        cluster.topics.clear()
+        barred(other, "FORBIDDEN")
+        done = CliRunner().invoke(main, ["doctor", "-o", "json", "--gateway", url, "--gateway", barring])
+    found = {one["cause"]: one["what"] for one in json.loads(done.stdout)["findings"]}
+    assert f"gateway {barring}: [FORBIDDEN]" in found["gateway-unreachable"]
+
+
+def test_a_capture_without_the_right_to_look_has_no_diagnosis(tmp_path: Path) -> None:
+    file = tmp_path / "c.capture"
+    with served() as (cluster, url):
+        barred(cluster, "FORBIDDEN")
+        done = CliRunner().invoke(main, ["capture", "take", str(file), "--gateway", url])
+    assert done.exit_code == 0 and "missing: doctor: [FORBIDDEN]" in done.stderr
+    assert "doctor" not in Capture.load(file).parts
 
 
 def test_the_report_has_findings_and_what_was_seen() -> None:
