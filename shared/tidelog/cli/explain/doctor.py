@@ -84,15 +84,15 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     It checks
     - the given gateways, the controllers and their majority, the replica servers;
     - disks, and how long until they are full at the present rate;
-    - slow servers that the first gateway limits;
+    - slow servers that the first gateway limits, and servers without their data;
     - versions, feature levels and clocks;
     - each partition's leader and in-sync replicas;
     - copies that differ or have a doubtful tail, unclean elections, and records
       that were lost or possibly lost in the last seven days (of at most 500
       partitions);
     - how evenly servers are loaded, and how far consumer groups are behind;
-    - members of groups that do not commit, are too slow, are expelled or end,
-      and positions that were moved from outside, or lie below the log start;
+    - members of groups that are silent, do not commit, are too slow, are expelled
+      or end, and positions that were moved from outside, or lie below the log start;
     - clients of the given gateways that were refused, or wait for their quota;
     - certificates, as this machine sees them;
     - what retention keeps for groups, and what it deleted before they read it;
@@ -100,10 +100,8 @@ def doctor(output: str, gateways: tuple[str, ...]) -> None:
     - principals that inherit the right to decide about tokens and rules;
     - how many files this process may open.
 
-    \b
-    You need the right to describe the cluster ('tidelog acls add YOU describe
-    cluster'). Topics that you may not describe are not looked at; groups that you
-    may not describe are named in a note.
+    You need the right to describe the cluster: 'tidelog acls add YOU describe cluster'. Partitions and groups that
+    you may not describe are not looked at, and a note says so.
 
     Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []

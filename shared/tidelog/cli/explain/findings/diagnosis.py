@@ -15,7 +15,7 @@ from tidelog.cli.explain.findings.groups.positions import examine_positions
 from tidelog.cli.explain.findings.network import examine_network
 from tidelog.cli.explain.findings.partitions import examine_partitions
 from tidelog.cli.explain.findings.pipelines import examine_queries
-from tidelog.cli.explain.findings.security import examine_certificates, examine_heirs
+from tidelog.cli.explain.findings.security import examine_certificates, examine_heirs, examine_hidden
 from tidelog.cli.explain.findings.servers import (
     examine_balance,
     examine_limits,
@@ -50,6 +50,7 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
         *examine_clocks(view.clocks),
         *examine_levels(view.features),
         *examine_heirs(view.heirs),
+        *examine_hidden(view),
         *examine_balance(metadata),
         *examine_groups(view.lags, view.groups),
         *examine_queries(view.overdue),

@@ -1,11 +1,13 @@
-"""Findings about access: tokens, rules, certificates."""
+"""Findings about access: tokens, rules, certificates, and what the client of the doctor may not see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from tidelog.cli.explain.certificate_looks import EXPIRED, NOT_YET, CertificateLook
-from tidelog.cli.explain.findings.finding import PROBLEM, WARNING, Finding
+from tidelog.cli.explain.findings.finding import NOTE, PROBLEM, WARNING, Finding
+from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
+from tidelog.quantities import counted
 
 SOON_EXPIRED_S = 7 * 86_400
 """A certificate that expires within so many seconds is a warning."""
@@ -17,6 +19,19 @@ def examine_heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
         what = f"may administer the cluster, and so inherit the right to make tokens and rules: {', '.join(heirs)}"
         step = "For those who need it 'tidelog acls add WHO security cluster'; then 'tidelog acls drop-inherited'."
         yield Finding(WARNING, what, step, "rights-inherited", heirs)
+
+
+def examine_hidden(view: ClusterSnapshot) -> Iterator[Finding]:
+    """Yield a note if the active controller counts more partitions than this client was shown: metadata have only the
+    topics that their reader may describe."""
+    shown = sum(len(topic.partitions) for topic in view.metadata.topics)
+    active = view.quorum.active if view.quorum is not None else ""
+    hidden = int(view.metrics.get(active, {}).get("tidelog_partitions", 0.0)) - shown
+    if hidden > 0:
+        number = f"{counted(hidden, 'partition')} of {hidden + shown}"
+        what = f"{number} were not looked at: you may not describe their topics"
+        step = "'tidelog acls add YOU describe topic:*' shows them; those that were made just now show the next time."
+        yield Finding(NOTE, what, step, "topics-hidden")
 
 
 def examine_certificates(looks: Sequence[CertificateLook]) -> Iterator[Finding]:

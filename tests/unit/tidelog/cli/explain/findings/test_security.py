@@ -1,5 +1,5 @@
-"""What the doctor says of certificates, and what a handshake shows of them. Tests ``findings/security.py`` and
-``certificate_looks.py``."""
+"""What the doctor says of certificates, what a handshake shows of them, and what the doctor may not see. Tests
+``findings/security.py`` and ``certificate_looks.py``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 import trio
 from tidelog.cli.explain.certificate_looks import CertificateLook, look_at_certificates
 from tidelog.cli.explain.findings.consequences import with_causes
-from tidelog.cli.explain.findings.finding import Finding
-from tidelog.cli.explain.findings.security import SOON_EXPIRED_S, examine_certificates
+from tidelog.cli.explain.findings.finding import NOTE, Finding
+from tidelog.cli.explain.findings.security import SOON_EXPIRED_S, examine_certificates, examine_hidden
 from tidelog.net.dev_certificates import open_authority
 from tidelog.net.tls import NodeIdentity, TlsFiles, TlsOptions
+
+from unit.tidelog.cli.explain.findings.cluster_views import WHOLE, cluster
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -76,3 +78,12 @@ def test_a_handshake_shows_what_is_wrong(
     assert (look.left_s is not None) == (code == 0)
     if look.left_s is not None:
         assert abs(look.left_s - (2 * DAY).total_seconds()) < 60
+
+
+def test_partitions_that_the_client_may_not_see_are_said_to_be_not_looked_at() -> None:
+    def seen(counted: float) -> list[Finding]:
+        return list(examine_hidden(cluster(WHOLE, WHOLE, metrics={"c1": {"tidelog_partitions": counted}})))
+
+    (one,) = seen(5.0)
+    assert (one.level, one.cause) == (NOTE, "topics-hidden") and "3 partitions of 5 were not looked at" in one.what
+    assert seen(2.0) == [] and list(examine_hidden(cluster())) == [], "all are seen; it is not known"
