@@ -172,6 +172,24 @@ async def programs_end_and_are_started_again(stage: Stage) -> None:
         await silent(stage, 60.0)
 
 
+async def a_static_member_is_started_again_and_again(stage: Stage) -> None:
+    async with written(stage) as nursery:
+
+        async def again() -> None:
+            while True:
+                async with (
+                    tidelog.connect(GATEWAY_URL) as log,
+                    log.consume("t", group="g", instance="st-1") as member,
+                ):
+                    await member.__anext__()
+                    await stage.tick(0.5)
+                await stage.tick(0.5)
+
+        nursery.start_soon(again)
+        found = await named(stage, "members-come-and-go")
+        assert "static member st-1" in found.what
+
+
 async def a_quota_bites(stage: Stage) -> None:
     async with written(stage) as nursery:
         token = await stage.log.access.create_token("alice")
@@ -203,7 +221,8 @@ async def a_revoked_token_is_in_use(stage: Stage) -> None:
 STORIES = (
     *(a_healthy_group_is_silent, readers_are_too_slow, a_reader_never_commits),
     *(positions_are_set_back, positions_are_set_forward, retention_overtakes_a_reader),
-    *(programs_end_and_are_started_again, a_quota_bites, a_revoked_token_is_in_use),
+    *(programs_end_and_are_started_again, a_static_member_is_started_again_and_again),
+    *(a_quota_bites, a_revoked_token_is_in_use),
 )
 
 

@@ -46,6 +46,7 @@ def examine_members(groups: Sequence[GroupLook]) -> Iterator[Finding]:
         if recent and look.now_ms - recent[-1].time_ms <= LAST_MS:
             yield from _expelled(look, recent)
             yield from _passing(look, recent)
+            yield from _replaced(look, recent)
         yield from _late(look)
 
 
@@ -102,6 +103,32 @@ def _passing(look: GroupLook, recent: Sequence[GroupEvent]) -> Iterator[Finding]
     )
     step = "Their programs end and are started again: see the logs of those programs, and of what starts them."
     yield Finding(PROBLEM, what, step, "members-come-and-go", (look.group,), f"The last of them: {names}.")
+
+
+def _replaced(look: GroupLook, recent: Sequence[GroupEvent]) -> Iterator[Finding]:
+    """Yield a finding if processes of static members begin again and again, without having got on. A new process
+    takes the place of the one before, which neither leaves nor is expelled: it has joined, and is no member any
+    more. Those that were there before, as in a rolling restart, do not count."""
+    members = {member.member for member in look.members}
+    gone = {event.member for event in recent if event.event in ("left", *_EXPELLED)}
+    joined = [event for event in recent if event.event == "joined" and event.member not in gone]
+    replaced = [event for event in joined if event.member not in members]
+    young = {m.member: m for m in look.members if m.instance and look.now_ms - m.joined_ms <= WINDOW_MS}
+    if len(replaced) < OFTEN or not young:
+        return
+    own = [one for one in look.partitions if one.member in young and one.committed_ms >= replaced[0].time_ms]
+    if any(one.position > one.earlier for one in own):  # the first commit of a group is where it begins
+        return
+    names = ", ".join(name_of(member) for member in [*young.values()][:MOST_NAMED])
+    what = (
+        f"group {look.group}: the program of static member {names} is started again and again:"
+        f" {len(replaced) + len(young)} processes joined within {WINDOW_MS // 1000} s, and none had processed"
+        " anything"
+    )
+    step = "See the log of that program (FENCED_INSTANCE: two have one --instance), and of what starts it again."
+    ago = (look.now_ms - joined[-1].time_ms) / 1000
+    evidence = f"Each took the place of the one before as static member; the last joined {ago:.0f} s ago."
+    yield Finding(PROBLEM, what, step, "members-come-and-go", (look.group,), evidence)
 
 
 def _late(look: GroupLook) -> Iterator[Finding]:

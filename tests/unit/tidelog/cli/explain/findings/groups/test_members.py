@@ -211,3 +211,27 @@ def test_a_rolling_restart_is_no_finding() -> None:
     olds = [event("left", ago, f"old{ago}") for ago in (20, 15, 10, 5)]
     news = [event("joined", ago - 1, f"new{ago}") for ago in (20, 15, 10, 5)]
     assert found(group(events=tuple(sorted((*olds, *news), key=lambda e: e.time_ms)))) == []
+
+
+def static(*ago_s: float, **more: object) -> GroupLook:
+    """A group whose static member st-1 was started so many seconds ago each time, and killed before the next."""
+    events = tuple(event("joined", ago, f"p{n}") for n, ago in enumerate(ago_s))
+    now = GroupMember(f"p{len(ago_s) - 1}", 7, "st-1", "pay", joined_ms=events[-1].time_ms, session_timeout_ms=45_000)
+    place = replace(KEEPS_UP, member=now.member, committed_ms=NOW - 90_000)
+    return group(replace(place, **more), events=events, member=now)  # type: ignore[arg-type]
+
+
+def test_a_static_member_that_is_started_again_and_again_is_named() -> None:
+    (one,) = found(static(14, 10.5, 7, 3.5, 0.5))
+    assert one.cause == "members-come-and-go" and "static member st-1 (pay) is started again and again" in one.what
+    assert "5 processes joined within 60 s" in one.what and "the last joined 0 s ago" in one.evidence
+    began = static(14, 10.5, 7, 3.5, 0.5, position=0, earlier=0, committed_ms=NOW - 13_000)
+    assert causes(began) == ["members-come-and-go"], "the first of them has committed where the group begins"
+
+
+def test_static_members_that_are_replaced_in_a_rolling_restart_or_work_are_no_finding() -> None:
+    assert found(static(300, 0.5)) == [], "a restart"
+    assert found(static(14, 10.5, 7, 3.5, 0.5, committed_ms=NOW - 5000)) == [], "it works in between"
+    rolling = tuple(event("joined", ago, f"new{ago}") for ago in (20, 15, 10, 5))
+    members = tuple(GroupMember(f"new{ago}", 7, f"st-{ago}", joined_ms=NOW - ago * 1000) for ago in (20, 15, 10, 5))
+    assert found(replace(group(events=rolling), members=members)) == []
