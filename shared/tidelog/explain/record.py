@@ -316,7 +316,10 @@ def _no_record(evidence: RecordEvidence) -> tuple[tuple[str, ...], tuple[str, ..
             history = (f"'tidelog why {place}' shows its history.",)
             return (f"{place} has no record {offset}: its high watermark is {end}.",), history
         return (f"{place} has no record {offset} yet: its high watermark is {end}.",), ()
-    return (f"{place}@{offset} could not be read.",), (f"'tidelog why {place}' shows whether it has a leader.",)
+    if not evidence.partition.leader:
+        nobody = f"{place} has no leader, so nobody can read it at {offset}."
+        return (nobody,), (f"'tidelog why {place}' shows why nobody leads.",)
+    return (f"{place}@{offset} could not be read.",), (f"'tidelog why {place}' shows its history.",)
 
 
 def _record_in_words(evidence: RecordEvidence, batch: Batch) -> tuple[str, ...]:

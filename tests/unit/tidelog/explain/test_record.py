@@ -133,6 +133,10 @@ def test_offsets_without_a_record() -> None:
     thinned = Batch(header(SPARSE_FLAG), -1, 4)
     assert "compaction removed it; 4 of 10 offsets of its batch have a record" in first(batch=thinned)
     assert first(batch=None, end=None, copies={}) == "orders/0@103 could not be read."
+    nobody = replace(PARTITION, leader="")
+    assert first(batch=None, end=None, copies={}, partition=nobody).startswith(
+        "orders/0 has no leader, so nobody can"
+    )
     assert first(batch=Batch()) == "orders/0 has no record at 103, although its high watermark is 200."
     unread = "orders/0@103 is committed, since the high watermark is 200, and could not be read."
     assert first(batch=None) == unread, "the client may have no right to read"
