@@ -510,8 +510,7 @@ async def test_of_positions_a_client_is_told_those_that_it_may_see() -> None:
         def seen(answer: Message) -> Message:
             return replace(answer, groups=answer.groups[:1]) if isinstance(answer, ListGroupsAnswer) else answer
 
-        asked = view("alice")
-        asked.seen = seen
+        (asked := view("alice")).seen = seen
         requests.on_message(link(), 1, ListGroups(topic_id="id-1", topic_partition=0), asked)
         await trio.testing.wait_all_tasks_blocked()
         assert len(heard(shell.answers[0], ListGroupsAnswer).groups) == 1
