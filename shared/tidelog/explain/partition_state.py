@@ -19,10 +19,15 @@ LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
 """Events of a partition's history that report records as cut off, each in words."""
 
 
+def is_unclean_election(entry: HistoryEntry) -> bool:
+    """Return whether an entry of a partition's history is an unclean election, after which committed records may be
+    missing. Reports of records that were cut off later name such an election as their cause, and are none."""
+    return entry.event not in LOSSES and entry.cause == "unclean_election"
+
+
 def tells_of_loss(entry: HistoryEntry) -> bool:
-    """Return whether an entry of a partition's history reports records as cut off, or an unclean election, after
-    which committed records may be missing."""
-    return entry.event in LOSSES or entry.cause == "unclean_election"
+    """Return whether an entry of a partition's history reports records as cut off, or an unclean election."""
+    return entry.event in LOSSES or is_unclean_election(entry)
 
 
 def losses_at(entries: Iterable[HistoryEntry], start: int, end: int, high_watermark: int) -> tuple[HistoryEntry, ...]:
@@ -36,7 +41,7 @@ def losses_at(entries: Iterable[HistoryEntry], start: int, end: int, high_waterm
         if (
             int(entry.evidence["start"]) < end and int(entry.evidence["end"]) > start
             if entry.event in LOSSES
-            else 0 <= high_watermark < end and tells_of_loss(entry)
+            else 0 <= high_watermark < end and is_unclean_election(entry)
         )
     )
 
@@ -45,7 +50,7 @@ def losses_at_in_words(losses: Sequence[HistoryEntry], high_watermark: int) -> l
     """Return sentences about what ``losses_at`` found. Of unclean elections only the last one is described, and the
     others are counted."""
     words = [_cut_in_words(entry, high_watermark) for entry in losses if entry.event in LOSSES]
-    unclean = [entry for entry in losses if entry.event not in LOSSES]
+    unclean = [entry for entry in losses if is_unclean_election(entry)]
     if unclean:
         last = unclean[-1]
         more = f", the last one of {len(unclean)}" if len(unclean) > 1 else ""
@@ -70,7 +75,7 @@ def loss_facts(losses: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
     """Return what ``losses_at`` found as values that JSON has."""
     return [
         {**entry.evidence, "event": entry.event, "cause": entry.cause, "time": iso(entry.time_ms)}
-        | ({"leader": entry.leader} if entry.event not in LOSSES else {})
+        | ({"leader": entry.leader} if is_unclean_election(entry) else {})
         for entry in losses
     ]
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.explain.partition_state import LOSSES, needed_in_sync, refuses_all, tells_of_loss
+from tidelog.explain.partition_state import (
+    LOSSES,
+    is_unclean_election,
+    needed_in_sync,
+    refuses_all,
+    tells_of_loss,
+)
 
 if TYPE_CHECKING:
     from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, TopicInfo
@@ -243,7 +249,7 @@ def elections_in_words(entries: Iterable[HistoryEntry]) -> tuple[str, str]:
     records; and as a second sentence why it came to that. Both are "" if there were none."""
     from tidelog.timeline.sentences import reason
 
-    unclean = [entry for entry in entries if entry.event not in LOSSES and entry.cause == "unclean_election"]
+    unclean = [entry for entry in entries if is_unclean_election(entry)]
     if not unclean:
         return "", ""
     last = unclean[-1]
