@@ -21,7 +21,8 @@ def examine_wait(one: WaitingReaders) -> Finding:
     """Return the finding for a partition whose readers wait for a transaction. Its level depends on who can end the
     transaction: a problem if nobody does, or if the leader does not take the marker."""
     stable, known, about = one.stable, one.transaction, (one.partition,)
-    since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
+    age = f"at least {_span(stable.age_ms)}"  # each leader measures it anew
+    since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {age}"
     evidence = _waiting(one)
     whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
     if stable.producer_epoch < 0:
