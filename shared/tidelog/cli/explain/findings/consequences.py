@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tidelog.cli.explain.findings.finding import Finding
+from tidelog.cli.explain.findings.finding import Finding, concern_the_same
 
 _NO_MAJORITY = ("controllers-without-majority", "controller-disks-needed")
 _LOST_SERVERS = ("replica-servers-all-down", "replica-server-down", "replica-server-drained")
@@ -79,15 +79,5 @@ def with_causes(found: Sequence[Finding]) -> list[Finding]:
 
 def _cause_of(one: Finding, found: Sequence[Finding]) -> str:
     """Return the code of the finding that this one follows from; "" if it follows from none."""
-    present = [other.cause for other in found if _share(one.about, other.about)]
+    present = [other.cause for other in found if concern_the_same(one.about, other.about)]
     return next((code for code in FOLLOWS.get(one.cause, ()) if code in present), "")
-
-
-def _share(about: Sequence[str], others: Sequence[str]) -> bool:
-    """Return whether findings about these names can have to do with each other."""
-    if not about or not others:
-        return True
-    parts, other_parts = ({name for name in names if "/" in name} for names in (about, others))
-    if parts and other_parts:
-        return bool(parts & other_parts)
-    return bool({*about} & {*others})

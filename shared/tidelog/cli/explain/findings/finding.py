@@ -4,6 +4,7 @@ A *problem* does not work now, a *warning* is a weakness at the next failure, a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidelog.quantities import counted
@@ -38,9 +39,20 @@ def waiting(records: int) -> str:
     return f"{counted(records, 'record')} {'waits' if records == 1 else 'wait'}"
 
 
+def concern_the_same(about: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether findings about these names can have to do with each other."""
+    if not about or not others:
+        return True
+    parts, other_parts = ({name for name in names if "/" in name} for names in (about, others))
+    if parts and other_parts:
+        return bool(parts & other_parts)
+    return bool({*about} & {*others})
+
+
 def in_order(found: list[Finding]) -> list[Finding]:
     """Return the findings sorted by level: problems, then warnings, then notes. Findings of one level keep their
-    order. The consequences of a cause follow it."""
+    order. The consequences of a cause follow it: of several findings with that code the first that has to do with
+    them."""
     by_level = sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.level))
     roots = [one for one in by_level if not one.because_of]
     shown: list[Finding] = []
@@ -49,7 +61,7 @@ def in_order(found: list[Finding]) -> list[Finding]:
         if one not in shown:
             shown.append(one)
             for other in by_level:
-                if other.because_of == one.cause:
+                if other.because_of == one.cause and concern_the_same(one.about, other.about):
                     show(other)
 
     for one in (*roots, *by_level):

@@ -45,6 +45,11 @@ def test_consequences_are_shown_below_their_cause_and_everything_is_shown_once()
     assert [one.what for one in shown] == [one.what for one in (MAJORITY, DOWN, HEADLESS, BEHIND, note)]
 
 
+def test_a_consequence_is_shown_below_the_cause_that_is_about_the_same_thing() -> None:
+    other = Finding(PROBLEM, "replica server r2 is down", "Start it.", "replica-server-down", ("r2",))
+    assert [one.what for one in in_order(with_causes([other, DOWN, BEHIND]))] == [other.what, DOWN.what, BEHIND.what]
+
+
 def test_no_finding_can_follow_from_itself() -> None:
     def above(code: str, seen: frozenset[str] = frozenset()) -> bool:
         return code in seen or any(above(other, seen | {code}) for other in FOLLOWS.get(code, ()))
