@@ -473,9 +473,11 @@ def _of_work(one: Lag, name: str, owner: GroupMember, work: MemberWork, evidence
             f"{name} waits for records: they are on their way, or it has read them and not committed yet.",
             "" if ago < 60_000 else f"If that stays so, look at whether {name} commits what it has processed.",
         )
+    shares = sum(len(share.partitions) for share in owner.assignment)
+    helps = "more members, or faster ones, help" if shares > 1 else "only a faster member helps: it has one partition"
     return (
-        f"{name} reads and processes, and is slower than what is written.",
-        "More members, or faster ones, catch up.",
+        f"{name} reads and processes, and has not caught up.",
+        f"If the lag grows, it is slower than what is written: {helps}.",
     )
 
 

@@ -228,12 +228,20 @@ def test_a_rebalance_waits_for_a_member_to_give_up() -> None:
         ),
         (MemberWork(quota_ms=1500), "m1 (host) waits for its quota of bytes out"),
         (MemberWork(0), "m1 (host) waits for records: they are on their way"),
-        (MemberWork(500, "abc", 0, 100), "m1 (host) reads and processes, and is slower than what is written."),
+        (MemberWork(500, "abc", 0, 100), "m1 (host) reads and processes, and has not caught up."),
         (None, "m1 (host) has not committed for 30.0 s: it is processing, or does not ask for more"),
     ],
 )
 def test_what_the_application_of_a_member_does(work: MemberWork | None, words: str) -> None:
     assert words in of_member(work=work)
+
+
+@pytest.mark.parametrize(("partitions", "helps"), [((0,), "only a faster member helps"), ((0, 1), "more members")])
+def test_more_members_help_only_where_one_has_several_partitions(partitions: tuple[int, ...], helps: str) -> None:
+    works = replace(MEMBER, work=MemberWork(500, "abc", 0, 100), assignment=(TopicShare("abc", partitions),))
+    group = DescribeGroupAnswer("billing", "stable", 4, "sticky", "r1", (works,))
+    found = explain_group(GroupEvidence(group, (replace(LAG, owner=works),), T0))
+    assert helps in " ".join(found.next_steps)
 
 
 def test_only_the_worst_partitions_are_looked_at_one_by_one() -> None:
