@@ -5,6 +5,7 @@ Nothing but pytest is imported until a test uses the fixture.
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import re
@@ -42,11 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _number(text: str) -> int:
-    """Return the number that an option gives. Raises ``ValueError`` if it is none, or negative."""
-    number = int(text)
-    if number < 0:
-        raise ValueError(f"{text} is negative")
-    return number
+    """Return the number that an option gives. Raises ``ArgumentTypeError`` if it is none, or negative."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return int(text)
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def _seeds(config: pytest.Config) -> list[int]:
     if many is None:
         try:
             many = _number(config.getini("tidelog_seeds"))
-        except ValueError as error:
+        except argparse.ArgumentTypeError as error:
             raise pytest.UsageError(f"tidelog_seeds: {error}") from None
     return list(range(many))
 

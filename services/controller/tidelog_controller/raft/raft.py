@@ -93,8 +93,8 @@ from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_in
 from tidelog_controller.raft.snapshots import OwnSnapshots
 
 SILENT_TIMEOUTS = 4
-"""How many of the longest election timeouts a follower must not have answered to be shown as silent. One is enough
-for decisions; operators are told of what lasts."""
+"""A leader shows a follower as silent that has not answered for so many times ``election_timeout_max_s``. Elections
+and changes of the group do not use this."""
 
 
 class Rng(Protocol):
@@ -771,8 +771,8 @@ class Raft:
         return progress is not None and now < progress.heard_at + self.settings.election_timeout_min_s
 
     def is_silent(self, node: NodeId, now: float) -> bool:
-        """Return whether this leader has not heard the member ``node`` for ``SILENT_TIMEOUTS`` election timeouts, so
-        that operators are told. False if this server does not lead, and for the leader itself."""
+        """Return whether the member ``node`` has not answered this leader for ``SILENT_TIMEOUTS`` election timeouts.
+        ``DescribeQuorum`` shows it to operators. False for the leader itself, and on a server that does not lead."""
         progress = self._progress.get(node)
         return (
             progress is not None and now >= progress.heard_at + SILENT_TIMEOUTS * self.settings.election_timeout_max_s

@@ -338,7 +338,7 @@ class ClientRequests:
 
     async def _list_positions(self, message: ListGroups, view: RequestView, pending: PendingRequest) -> Message:
         """Return all groups with their positions in the partition that the request names, encoded.
-        Other than a list without positions it is not shared, so few are made at a time. Raises ``TidelogError``."""
+        Unlike a list without positions it is not shared, so few are made at a time. Raises ``TidelogError``."""
         with await pending.wait(self._listing):
             found = await self._coordinators.answer(message, pending)
             async with self._encoding.seat(view.tenant):

@@ -130,11 +130,13 @@ def test_a_world_that_is_not_run_and_a_run_that_never_ends_fail(pytester: pytest
 
 
 def test_a_negative_number_of_jobs_or_seeds_is_refused(pytester: pytest.Pytester) -> None:
-    assert run(pytester, PASSES, "--tidelog-jobs", "-1").ret == pytest.ExitCode.USAGE_ERROR
+    refused = run(pytester, PASSES, "--tidelog-jobs", "-1")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["*--tidelog-jobs: -1 is not a number from 0 on"])
     pytester.makeini("[pytest]\ntidelog_seeds = -2\n")
     result = run(pytester, PASSES)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*tidelog_seeds: -2 is negative"])
+    result.stdout.fnmatch_lines(["*tidelog_seeds: -2 is not a number from 0 on"])
 
 
 def test_it_works_with_xdist(pytester: pytest.Pytester) -> None:
