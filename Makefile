@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+# With this variable each process that demo and tests start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: incidents upgrade-check spark-fetched spark-versions conformance-streams streams-suite venv demo test dist tidy simulate buggy power scale model-check spin strace crash-points chromium kafka spark-kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests console-pictures pages docs lock clean help
 
