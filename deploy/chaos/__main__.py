@@ -1,5 +1,6 @@
 """Faults against a whole cluster of real processes, under load, and the judgement over what was promised.
 
+\b
     .venv/bin/python deploy/chaos --fault kill-leader     # one fault (or several, one after the other)
     .venv/bin/python deploy/chaos --minutes 5 --seed 7    # all of them, mixed, by a schedule of the seed
     .venv/bin/python deploy/chaos --list                  # every fault, and what it does

@@ -1,5 +1,6 @@
 """Planted incidents: each in a cluster of real processes under load, and what ``tidelog doctor`` says about it.
 
+\b
     .venv/bin/python deploy/incidents --list                    # every incident, and what a newcomer sees first
     .venv/bin/python deploy/incidents read-only --seed 7        # one of them (or several, one after the other)
     .venv/bin/python deploy/incidents --all                     # all, with their twins
