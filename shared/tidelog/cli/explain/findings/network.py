@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tidelog.cli.explain.findings.finding import PROBLEM, WARNING, Finding
 from tidelog.cli.explain.findings.snapshot import ClusterSnapshot
-from tidelog.cli.explain.links import connected_in, unreachable_in
+from tidelog.cli.explain.links import connected_in, running_s, unreachable_in
 
 UNREACHABLE_S = 5.0
 """Seconds after which a server that cannot be reached is reported: longer than a session, so that one that has died
@@ -19,13 +19,14 @@ CHECK = "the rules of firewalls, security groups and network policies, the route
 
 def examine_network(view: ClusterSnapshot) -> Iterator[Finding]:
     """Yield a finding for each pair of live servers of which one cannot connect to the other, and one for each live
-    server that the gateway cannot connect to."""
+    server that the gateway cannot connect to. What failed before the process of the other one was started does not
+    count, as far as metrics show when that was."""
     live = {server.node for server in view.metadata.servers if not server.fenced}
     failing = {
         (node, peer): seconds
         for node, page in view.pages.items()
         for peer, seconds in unreachable_in(page).items()
-        if peer in live and seconds >= UNREACHABLE_S
+        if peer in live and min(seconds, running_s(view.pages.get(peer, ""))) >= UNREACHABLE_S
     }
     for (node, peer), seconds in sorted(failing.items()):
         if node not in live:

@@ -67,6 +67,15 @@ def test_an_attempt_that_has_just_failed_is_not_reported() -> None:
     assert not [one for one in examine(cut({"r2": {"r1": 2.0}})) if one.cause.startswith("network")]
 
 
+def test_attempts_that_failed_before_the_other_server_was_started_are_not_reported() -> None:
+    view = cut({"r2": {"r1": 12.4}})
+    for seconds, causes in ((4.5, set()), (6.0, {"network-cut-one-way"})):
+        times = f"process_start_time_seconds 1000.0\ntidelog_wall_clock_seconds {1000 + seconds}\n"
+        pages = {**view.pages, "r1": f"{times}{view.pages['r1']}"}
+        found = {one.cause for one in examine(replace(view, pages=pages)) if one.cause.startswith("network")}
+        assert found == causes
+
+
 def test_a_gateway_that_cannot_reach_a_live_server_is_cut_off() -> None:
     found, _ = cause_and_rest(
         replace(
