@@ -240,6 +240,24 @@ ALERTS = (
         " clock of Prometheus.",
     ),
     Alert(
+        "TidelogCertificateExpired",
+        "last_over_time(tidelog_certificate_expiry_timestamp_seconds[7d]) <= time()",
+        "0m",
+        "critical",
+        "The certificate of {{ $labels.instance }} has expired",
+        "Open connections continue; new ones fail, those of Prometheus too. Replace its files (tls_cert, tls_key):"
+        " they are read again before the next handshake.",
+    ),
+    Alert(
+        "TidelogCertificateExpires",
+        "tidelog_certificate_expiry_timestamp_seconds - time() < 604800 > 0",
+        "1h",
+        "warning",
+        "The certificate of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}",
+        "After that, open connections continue, and new ones fail. Replace its files (tls_cert, tls_key): they are"
+        " read again before the next handshake.",
+    ),
+    Alert(
         "TidelogVersionsMixed",
         "count(count by (version) (tidelog_build_info)) > 1",
         "24h",
@@ -324,6 +342,16 @@ ALERTS = (
         " with what is left.",
     ),
     Alert(
+        "TidelogPositionsMoved",
+        "max by (group, direction) (max_over_time(tidelog_group_moved_positions[10m])) > 0",
+        "0m",
+        "warning",
+        "Positions of group {{ $labels.group }} that a client that is no member set {{ $labels.direction }}:"
+        " {{ $value }}",
+        "Set back: the records between are processed again. Set forward: they are skipped. If nobody wanted that,"
+        " 'tidelog doctor' names the partitions and the commands that put the positions back.",
+    ),
+    Alert(
         "TidelogQuotaUsedUp",
         "sum by (principal, rate) (rate(tidelog_gateway_quota_refusals_total[5m])) > 0",
         "10m",
@@ -360,12 +388,12 @@ ALERTS = (
     ),
     Alert(
         "TidelogStableOffsetStands",
-        "max(tidelog_replica_stable_offset_age_seconds) > 900",
+        "max(tidelog_replica_stable_offset_age_seconds) > 300",
         "1m",
         "warning",
         "Readers of what is committed have waited {{ $value | humanizeDuration }} for one transaction",
-        "No transaction may be open for so long, but for staged ones that wait for their commit. 'tidelog doctor'"
-        " names the partition, the producer and the application, and says what to do.",
+        "Its application has neither committed nor aborted it. 'tidelog doctor' names the partition, the producer and"
+        " the application, and says what to do.",
     ),
     Alert(
         "TidelogFewDescriptors",

@@ -11,9 +11,12 @@ from typing import Any
 
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))["ALERTS"]
 _EXPR = re.compile(
-    r"(?:(?:max|min)(?: by \([a-z, ]+\) | ?)\()?(?P<metric>tidelog_[a-z_]+)\)? (?P<compare>>=|>|==) (?P<bound>[\d.]+)"
+    r"(?:(?:max|min)(?: by \([a-z, ]+\) | ?)\()?"
+    r"(?:(?:last|max)_over_time\()?(?P<metric>tidelog_[a-z_]+)(?:\[\w+\]\))?\)?"
+    r" (?P<compare>>=|<=|>|==) (?P<bound>[\d.]+|time\(\))"
 )
-"""The expressions that the console understands: a gauge, or the largest or smallest one by labels, and a bound."""
+"""The expressions that the console understands: a gauge, or the largest or smallest one by labels, and a bound, which
+may be the time. Of a time span the console looks at the newest value only."""
 
 
 def page() -> str:
@@ -30,6 +33,7 @@ def rules() -> list[dict[str, Any]]:
     for alert in ALERTS:
         if match := _EXPR.fullmatch(alert.expr):
             rule = {"name": alert.name, "metric": match["metric"], "compare": match["compare"]}
-            rule |= {"bound": float(match["bound"]), "level": "bad" if alert.severity == "critical" else "warning"}
+            bound = None if match["bound"] == "time()" else float(match["bound"])
+            rule |= {"bound": bound, "level": "bad" if alert.severity == "critical" else "warning"}
             found.append(rule | {"words": alert.summary, "help": alert.help})
     return found

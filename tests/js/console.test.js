@@ -579,18 +579,21 @@ test("the lag of groups is the sum over their partitions, and each topic is aske
 test("The banner says what metrics show, in the words of the alerts, the worst first", () => {
   const pages = [
     ["r1", 'tidelog_replica_late_ratio 0.82\ntidelog_replica_disk_full 0\n'],
+    ["r3", "tidelog_wall_clock_seconds 2e9\ntidelog_certificate_expiry_timestamp_seconds 2e9\ntidelog_replica_registered 1\n"],
+    ["g1", "tidelog_wall_clock_seconds 2e9\ntidelog_certificate_expiry_timestamp_seconds 2000000001\n"],
     ["r2", '# HELP tidelog_replica_disk_full …\ntidelog_replica_disk_full 1.0\ntidelog_replica_peer_unreachable_seconds{peer="r1"} 95.2\n'],
   ];
   const found = alertsIn(pages);
   assert.deepEqual(
     found.map(({ name, level, words }) => [name, level, words]),
     [
+      ["TidelogCertificateExpired", "bad", "The certificate of r3 has expired"],
       ["TidelogDiskFull", "bad", "The disk of r2 is full: it takes no records"],
       ["TidelogServerStarved", "warning", "r1 has to wait for its machine 82 % of the time"],
       ["TidelogServerUnreachable", "warning", "r2 has not reached r1 for 2 min"],
     ],
   );
-  assert.match(found[0].help, /Make room/);
+  assert.match(found[1].help, /Make room/);
   assert.deepEqual(alertsIn([["r1", "tidelog_replica_late_ratio 0.5\ntidelog_replica_registered 1\n"]]), []);
   assert.ok(ALERT_RULES.length >= 10 && ALERT_RULES.every(({ words, help }) => words && help));
 });

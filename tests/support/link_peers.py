@@ -70,6 +70,7 @@ class MemoryTransport:
     """A transport whose only server is within the process."""
 
     def __init__(self, room: float = math.inf) -> None:
+        self.tls = None
         self.secret = b""
         self.accepted: list[MemoryConnection] = []
         self._room = room

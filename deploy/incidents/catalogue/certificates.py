@@ -67,6 +67,7 @@ INCIDENTS = (
         twin="certificate-of-stranger",
         plan=TLS,
         strikes=frozenset({"certificates"}),
+        alert="TidelogCertificateExpired",
     ),
     Incident(
         name="certificate-of-stranger",

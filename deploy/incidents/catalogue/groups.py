@@ -255,6 +255,8 @@ INCIDENTS = (
         mend=read_again,
         twin="reader-paused",
         strikes=GROUP,
+        metric="tidelog_group_moved_positions",
+        alert="TidelogPositionsMoved",
     ),
     Incident(
         name="reader-paused",
@@ -303,5 +305,7 @@ INCIDENTS = (
         plant=set_forward,
         mend=put_back,
         strikes=GROUP,
+        metric="tidelog_group_moved_positions",
+        alert="TidelogPositionsMoved",
     ),
 )

@@ -119,6 +119,7 @@ INCIDENTS = (
         twin="paused",
         strikes=frozenset({"topic"}),
         metric="tidelog_read_only_partitions",
+        alert="TidelogProduceErrors",
     ),
     Incident(
         name="paused",
@@ -128,6 +129,7 @@ INCIDENTS = (
         mend=resume,
         strikes=frozenset({"topic"}),
         metric="tidelog_paused_partitions",
+        alert="TidelogProduceErrors",
     ),
     Incident(
         name="min-in-sync",

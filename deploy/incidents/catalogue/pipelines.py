@@ -118,5 +118,6 @@ INCIDENTS = (
         plant=end_consumer,
         mend=start_consumer,
         strikes=frozenset({"pipeline"}),
+        alert="TidelogGroupFallsBehind",
     ),
 )

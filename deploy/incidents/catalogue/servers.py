@@ -122,5 +122,6 @@ INCIDENTS = (
         plant=freeze_follower,
         mend=thaw_follower,
         strikes=frozenset({"topic", "servers"}),
+        alert="TidelogServersUnsteady",
     ),
 )

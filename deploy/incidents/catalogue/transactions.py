@@ -54,5 +54,6 @@ INCIDENTS = (
         plant=leave_open,
         mend=abort,
         strikes=frozenset({"transactions", "group"}),
+        alert="TidelogStableOffsetStands",
     ),
 )

@@ -182,7 +182,9 @@ async def _run(
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)
             shell = _make_shell(config, storage, stored, transport, clock, url)
-            entrance.open(shell, metrics_page(shell), partial(reasons_not_ready, shell.core), shell.on_refused)
+            entrance.open(
+                shell, metrics_page(shell, transport.tls), partial(reasons_not_ready, shell.core), shell.on_refused
+            )
             await nursery.start(shell.peers.run)
             await nursery.start(shell.servers.run)
             urls = shell.core.metadata_log.urls

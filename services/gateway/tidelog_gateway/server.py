@@ -123,7 +123,7 @@ async def _start(
     gateway, and its URL. ``bits`` returns a number of so many random bits."""
     name = name_of_gateway(config.node, bits(64))
     figures = ClientFigures.of(config.connections)
-    page = metrics_page(shell, figures) if config.metrics else None
+    page = metrics_page(shell, figures, transport.tls) if config.metrics else None
     recent = recent_metrics(shell)
     metrics = None if page is None else partial(described_metrics, page, recent, figures, wall_ms)
     requests = ClientRequests(shell, name, playground, metrics)

@@ -119,6 +119,7 @@ class ReplicaNode:
         system, "" if it is not known. ``wall_ms`` returns the wall clock in ms since 1970, by which records age.
         Servers of one ``rack`` fail together."""
         self.node_id = node_id
+        self.wall_ms = wall_ms
         self._effects = Effects(node_id)
         self._timers: Timers[TimerOwner] = Timers()
         self.idle_followers = IdleFollowers()

@@ -131,7 +131,7 @@ async def _run(
                 recent = recent_metrics(shell)
                 entrance.open(
                     shell,
-                    metrics_page(shell, open_files_of(disk)),
+                    metrics_page(shell, open_files_of(disk), transport.tls),
                     partial(reasons_not_ready, shell),
                     unreadable=partial(_unreadable, shell),
                     differing=shell.node.copy_checks.differing,

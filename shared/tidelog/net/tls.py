@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.net.certificates import expiry_of
 from tidelog.wire.messages import Hello, Welcome
 
 URI = "tidelog:"
@@ -64,6 +65,8 @@ class TlsFiles:
         self._clients = clients
         self._read: dict[Callable[[], ssl.SSLContext], tuple[object, ssl.SSLContext]] = {}
         self._complained: object = None
+        self._expiry: tuple[ssl.SSLContext, float | None] | None = None
+        """The context for the end that accepts, and when its certificate expires."""
         if options != TlsOptions():
             self.connecting()
         if options.cert:
@@ -85,6 +88,19 @@ class TlsFiles:
         cannot be read, the former context stays in force and a warning is logged; without a former context
         ``ConfigError`` is raised."""
         return self._current(self._for_accepting)
+
+    def expires_s(self) -> float | None:
+        """Return when the certificate that this end shows to a peer that connects expires, in seconds since 1970. The
+        files are read if they have changed. None if this end shows no certificate, or none that a server may show."""
+        if not self.can_accept:
+            return None
+        context = self.accepting()
+        if self._expiry is None or self._expiry[0] is not context:
+            try:
+                self._expiry = context, expiry_of(self._options.cert, self._options.key)
+            except OSError:  # the files are being replaced
+                return None
+        return self._expiry[1]
 
     def _current(self, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         """Return the context that ``make`` returns, made anew only if the files have changed since the last call."""

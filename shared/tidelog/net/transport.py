@@ -10,7 +10,7 @@ from typing import Protocol, TypedDict, Unpack
 import trio
 
 from tidelog.net.origins import Origins
-from tidelog.net.tls import NodeIdentity
+from tidelog.net.tls import NodeIdentity, TlsFiles
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.wire.codec import payload_size
 from tidelog.wire.link_session import MAX_MESSAGE_BYTES, SUBPROTOCOL
@@ -196,6 +196,8 @@ class PlainConnection(Connection):
 class Transport(Protocol):
     """A way to open and accept connections: over real sockets, or in a simulated network."""
 
+    tls: TlsFiles | None
+    """The TLS files of this process; None: it uses no TLS."""
     secret: bytes
     """The secret of the cluster, which services prove to each other to have (``wire.proof``); b"" if there is
     none."""

@@ -22,6 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from tidelog.net.tls import TlsFiles
 from tidelog.net.transport import Page
 from tidelog.sansio.counters import Histogram, Metric, Sample
 from tidelog.wire.messages import MetricsAnswer
@@ -47,7 +48,14 @@ CLOCK = Metric(
     "The clock of this machine when the page was made, in seconds since 1970. Another machine's time of the scrape"
     " shows how far it is off.",
 )
-COMMON = (BUILD, CLOCK)
+CERTIFICATE = Metric(
+    "tidelog_certificate_expiry_timestamp_seconds",
+    "gauge",
+    "seconds",
+    "When the certificate that this process shows expires, in seconds since 1970. Absent: it shows none, or none"
+    " that a server may show.",
+)
+COMMON = (BUILD, CLOCK, CERTIFICATE)
 """Metrics that are on the page of every service."""
 
 
@@ -79,9 +87,12 @@ class MetricsPage(Collector):
         self,
         metrics: Sequence[Metric],
         collect: Callable[[], Iterable[Sample]],
+        tls: TlsFiles | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``clock``: a clock in seconds, which measures how long making a page takes."""
+        """``tls``: the TLS files of the process; None: it uses no TLS. ``clock``: a clock in seconds, which
+        measures how long making a page takes."""
+        self._tls = tls
         self._clock = clock
         self._shown: dict[str, tuple[float, Page]] = {}
         """Costly pages by content type, each with the time until which it is shown again."""
@@ -119,7 +130,7 @@ class MetricsPage(Collector):
         """Yield the metrics of the table and those of every service, with their present values, as objects of the
         Prometheus library, which calls this for each page."""
         families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
-        for metric, labels, value in chain(_common(), self.samples()):
+        for metric, labels, value in chain(_common(self._tls), self.samples()):
             _add(families[metric], labels, value)
         yield from families.values()
 
@@ -185,10 +196,13 @@ def _more(value: float | Histogram, before: float | Histogram | None) -> float |
     return more
 
 
-def _common() -> Iterator[Sample]:
+def _common(tls: TlsFiles | None) -> Iterator[Sample]:
     """Yield the samples of the metrics of every service."""
     yield BUILD, (VERSION,), 1.0
     yield CLOCK, (), time.time_ns() / 1e9
+    expires_s = None if tls is None else tls.expires_s()
+    if expires_s is not None:
+        yield CERTIFICATE, (), expires_s
 
 
 def _family(metric: Metric) -> Family:

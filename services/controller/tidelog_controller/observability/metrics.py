@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
+from tidelog.net.tls import TlsFiles
 from tidelog.runtime.log_events import CONTROLLER, counted
 from tidelog.runtime.metrics import MetricsPage
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
@@ -110,9 +111,10 @@ METRICS = (
 )
 
 
-def metrics_page(shell: ControllerShell) -> MetricsPage:
-    """Return the page of metrics of one controller. The values are computed anew each time the page is requested."""
-    return MetricsPage(METRICS, lambda: _collect(shell))
+def metrics_page(shell: ControllerShell, tls: TlsFiles | None) -> MetricsPage:
+    """Return the page of metrics of one controller. The values are computed anew each time the page is requested.
+    ``tls``: its TLS files; None: it uses no TLS."""
+    return MetricsPage(METRICS, lambda: _collect(shell), tls)
 
 
 def _collect(shell: ControllerShell) -> Iterator[Sample]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from tidelog.net.tls import TlsFiles
 from tidelog.runtime.metrics import MetricsPage, RecentMetrics, metrics_answer
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
 from tidelog.wire.messages import MetricsAnswer
@@ -107,10 +108,10 @@ METRICS = (
 )
 
 
-def metrics_page(shell: GatewayShell, clients: ClientFigures) -> MetricsPage:
+def metrics_page(shell: GatewayShell, clients: ClientFigures, tls: TlsFiles | None) -> MetricsPage:
     """Return the metrics page of a gateway, which computes the values from the state of ``shell`` and ``clients`` at
-    each request."""
-    return MetricsPage(METRICS, lambda: _collect(shell, clients))
+    each request. ``tls``: its TLS files; None: it uses no TLS."""
+    return MetricsPage(METRICS, lambda: _collect(shell, clients), tls)
 
 
 def recent_metrics(shell: GatewayShell) -> RecentMetrics:

@@ -9,6 +9,7 @@ it sends none.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -23,6 +24,8 @@ from tidelog_replica.node import ReplicaNode
 
 SHOWN = 100
 """Most groups that have series of their own."""
+MOVED_MS = 600_000
+"""Milliseconds for which a position that a client that is no member changed is counted at most, as by the doctor."""
 ASKED_AT_ONCE = 500
 """Most requests to other servers that wait for an answer at a time."""
 ASK_TIMEOUT_S = 5.0
@@ -60,6 +63,15 @@ OVERTAKEN = Metric(
     " start. Of partitions with a copy here; absent: there is none.",
     ("group",),
 )
+MOVED = Metric(
+    "tidelog_group_moved_positions",
+    "gauge",
+    "positions",
+    "Positions that members committed and a client that is no member changed in the last 10 minutes. back: records"
+    " are processed again; members that have done so for a minute end that. forward: records are skipped; of"
+    " partitions with a copy here, if there were records between. Absent: there is none.",
+    ("group", "direction"),
+)
 UNKNOWN = Metric(
     "tidelog_group_unknown_lag_partitions",
     "gauge",
@@ -68,7 +80,7 @@ UNKNOWN = Metric(
     " contains them.",
 )
 METRICS = (
-    *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, OVERTAKEN, UNKNOWN),
+    *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, OVERTAKEN, MOVED, UNKNOWN),
     *metrics_of(ReplicaCounts, "group_generations", "group_commit_refusals"),
 )
 
@@ -123,10 +135,10 @@ class FarEnds:
         return self._known.get(key)
 
 
-def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
-    """Yield the samples of all metrics about the consumer groups that are coordinated here. Only the ``SHOWN`` groups
-    that lag most have series of their own. Also sends requests for the high watermarks that this server does not
-    have, which the next page shows."""
+def group_samples(node: ReplicaNode, far: FarEnds, wall_ms: int) -> Iterator[Sample]:
+    """Yield the samples of all metrics about the consumer groups that are coordinated here, at ``wall_ms``
+    (milliseconds since 1970). Only the ``SHOWN`` groups that lag most have series of their own. Also sends requests
+    for the high watermarks that this server does not have, which the next page shows."""
     groups = list(node.groups)
     ends = {key: _end_here(node, key) for group in groups for key in group.offsets}
     leaders = (
@@ -153,6 +165,22 @@ def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
         yield LARGEST_LAG, (group.name,), max(lag, default=0)
         if overtaken := sum(_is_overtaken(node, key, at.offset) for key, at in group.offsets.items()):
             yield OVERTAKEN, (group.name,), overtaken
+    moves = Counter((group.name, way) for group in groups for way in _directions_moved(node, group, wall_ms))
+    for labels, number in moves.most_common(SHOWN):
+        yield MOVED, labels, number
+
+
+def _directions_moved(node: ReplicaNode, group: Group, wall_ms: int) -> Iterator[str]:
+    """Yield "back" or "forward" for each position of the group that a client that is no member changed within
+    ``MOVED_MS``. One that was set forward to the log start skips no record; without a copy that start is unknown."""
+    for one in group.recent.moved(wall_ms):
+        found = node.partitions.get(TopicPartition(one.topic_id, one.partition))
+        if wall_ms - one.time_ms > MOVED_MS:
+            continue
+        if one.after < one.before:
+            yield "back"
+        elif found is not None and found.offline is None and one.after > found.log.start:
+            yield "forward"
 
 
 def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:

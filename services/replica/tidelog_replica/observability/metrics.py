@@ -11,6 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tidelog.net.tls import TlsFiles
 from tidelog.runtime.log_events import REPLICA, counted
 from tidelog.runtime.metrics import MetricsPage, RecentMetrics
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
@@ -227,11 +228,12 @@ METRICS = (
 """All metrics of the page, in its order."""
 
 
-def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
+def metrics_page(shell: ReplicaShell, files: OpenFiles | None, tls: TlsFiles | None) -> MetricsPage:
     """Return the metrics page of one replica server, which collects its values anew for every request. ``files`` is
-    the pool that bounds the open files; with None the number of open files is not shown."""
+    the pool that bounds the open files; with None the number of open files is not shown. ``tls``: its TLS
+    files; None: it uses no TLS."""
     far = group_metrics.FarEnds(shell.peers.start_call)
-    return MetricsPage(METRICS, lambda: _collect(shell, files, far))
+    return MetricsPage(METRICS, lambda: _collect(shell, files, far), tls)
 
 
 def recent_metrics(shell: ReplicaShell) -> RecentMetrics:
@@ -279,7 +281,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     for peer, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
         yield CONNECTIONS, peer, count
     yield from by_label(EVENTS, counted(REPLICA, shell.log.counts))
-    yield from group_metrics.group_samples(node, far)
+    yield from group_metrics.group_samples(node, far, node.wall_ms())
 
 
 def _wait_samples(node: ReplicaNode) -> Iterator[Sample]:

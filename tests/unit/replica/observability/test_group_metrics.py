@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
     OffsetAnswer,
 )
 from tidelog_replica.observability import group_metrics
-from tidelog_replica.observability.group_metrics import FarEnds, group_samples
+from tidelog_replica.observability.group_metrics import MOVED_MS, FarEnds, group_samples
 
 ALL = ("r1", "r2", "r3")
 
@@ -77,12 +77,15 @@ class Watched(Net):
         positions = tuple(GroupPosition(topic_id, number, offset) for number, offset in enumerate(offsets))
         assert self.tell(CommitOffsets(group, positions)) == Done()
 
-    def figures(self, node: str = "r1") -> dict[str, object]:
+    def figures(self, node: str = "r1", wall_ms: int = 0) -> dict[str, object]:
         """What the page would show, by metric and label, without the beginning that all have in common."""
         watched = self.nodes[node]
         return {
             f"{metric.name.removeprefix('tidelog_group')}{'/'.join(['', *labels])}": value
-            for metric, labels, value in (*group_samples(watched, self.far), *samples(watched.assignment.counts))
+            for metric, labels, value in (
+                *group_samples(watched, self.far, wall_ms),
+                *samples(watched.assignment.counts),
+            )
         }
 
 
@@ -123,6 +126,63 @@ def test_positions_below_the_log_start_were_overtaken_by_retention() -> None:
     found = net.figures()
     assert found["_overtaken_partitions/billing"] == 1
     assert "_overtaken_partitions/audit" not in found
+
+
+def test_positions_that_a_client_that_is_no_member_moved_are_counted_for_ten_minutes() -> None:
+    net = Watched()
+    net.fill("id-near", 9, 9)
+    member = net.tell(JoinGroup("billing", "a", ("near",)))
+    assert isinstance(member, JoinGroupAnswer)
+    own = tuple(GroupPosition("id-near", number, 4) for number in range(2))
+    assert net.tell(CommitOffsets("billing", own, "a", member.generation)) == Done()
+    assert not any("moved" in name for name in net.figures())
+    net.tell(LeaveGroup("billing", "a"))
+    net.commit("billing", "id-near", 2, 7)
+    moved = {name: value for name, value in net.figures().items() if "moved" in name}
+    assert moved == {"_moved_positions/billing/back": 1, "_moved_positions/billing/forward": 1}
+    assert len(net.figures(wall_ms=MOVED_MS)) - len(net.figures(wall_ms=MOVED_MS + 1)) == 2
+    net.commit("billing", "id-near", 4, 7)
+    assert "_moved_positions/billing/back" not in net.figures(), "it was put back"
+
+
+def test_moved_positions_have_a_figure_in_groups_that_do_not_lag_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_metrics, "SHOWN", 1)
+    net = Watched()
+    net.fill("id-near", 9)
+    member = net.tell(JoinGroup("billing", "a", ("near",)))
+    assert net.tell(CommitOffsets("billing", (GroupPosition("id-near", 0, 4),), "a", member.generation)) == Done()
+    net.tell(LeaveGroup("billing", "a"))
+    net.commit("audit", "id-near", 0)
+    net.commit("billing", "id-near", 9)
+    found = net.figures()
+    assert "_lag_records/billing" not in found and found["_moved_positions/billing/forward"] == 1
+
+
+def test_a_position_set_forward_in_a_partition_without_a_copy_here_is_not_counted() -> None:
+    net = Watched()
+    net.fill("id-far", 9)
+    member = net.tell(JoinGroup("billing", "a", ("far",)))
+    assert net.tell(CommitOffsets("billing", (GroupPosition("id-far", 0, 4),), "a", member.generation)) == Done()
+    net.tell(LeaveGroup("billing", "a"))
+    net.commit("billing", "id-far", 9)
+    assert not any("moved" in name for name in net.figures())
+    net.commit("billing", "id-far", 2)
+    assert net.figures()["_moved_positions/billing/back"] == 1
+
+
+def test_a_position_set_forward_to_the_log_start_has_passed_over_nothing() -> None:
+    net = Watched(retention_records=3, segment_max_bytes=1024)
+    member = net.tell(JoinGroup("billing", "a", ("near",)))
+    net.fill("id-near", 40, 1)
+    assert net.tell(CommitOffsets("billing", (GroupPosition("id-near", 0, 1),), "a", member.generation)) == Done()
+    net.tell(LeaveGroup("billing", "a"))
+    net.advance(2 * net.settings.retention_check_interval_s)
+    start = net.nodes["r1"].partitions[TopicPartition("id-near", 0)].log.start
+    assert start > 1
+    net.commit("billing", "id-near", start)
+    assert not any("moved" in name for name in net.figures())
+    net.commit("billing", "id-near", start + 1)
+    assert net.figures()["_moved_positions/billing/forward"] == 1
 
 
 def test_unknown_lags_are_counted_as_unknown_and_known_ones_stay() -> None:

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.net.dev_certificates import Authority, open_authority
 from tidelog.net.link import connect_link, serve_links
@@ -237,6 +241,35 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, ca: Authority, serv
         TlsFiles(replace(server, key=ca.issue("k", [], (), NOW, DAY).key))
     with pytest.raises(ConfigError, match="go together"):
         TlsOptions(cert="c.pem")
+
+
+@pytest.mark.parametrize("clients", ["none", "required"])
+def test_it_is_known_when_the_certificate_in_force_expires(tmp_path: Path, clients: str) -> None:
+    ca = open_authority(tmp_path, NOW, 9 * DAY)
+    files = TlsFiles(ca.issue("s", [C1], HERE, NOW, 3 * DAY), clients)
+    ends = NOW.replace(microsecond=0).timestamp()
+    assert files.expires_s() == ends + 3 * 86_400
+    expired = ca.issue("s", [C1], HERE, NOW, -DAY)
+    assert files.expires_s() == ends - 86_400
+    Path(expired.key).write_bytes(b"")
+    assert files.expires_s() == ends - 86_400, "the former pair stays in force"
+    ca.issue("s", [C1], HERE, NOW, 2 * DAY)
+    assert files.expires_s() == ends + 2 * 86_400
+    assert TlsFiles(TlsOptions(str(ca.ca))).expires_s() is None
+
+
+def test_only_a_certificate_that_a_server_may_show_has_a_known_expiry(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "r1")])
+    built = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    built = built.serial_number(1).not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for usage, known in ((ExtendedKeyUsageOID.SERVER_AUTH, True), (ExtendedKeyUsageOID.CLIENT_AUTH, False)):
+        made = built.add_extension(x509.ExtendedKeyUsage([usage]), critical=False).sign(key, hashes.SHA256())
+        (tmp_path / "c.pem").write_bytes(made.public_bytes(Encoding.PEM))
+        (tmp_path / "c.key").write_bytes(secret)
+        files = TlsFiles(TlsOptions("", str(tmp_path / "c.pem"), str(tmp_path / "c.key")))
+        assert (files.expires_s() is not None) is known
 
 
 def test_a_certificate_names_by_uri_or_else_by_unit_and_common_name() -> None:

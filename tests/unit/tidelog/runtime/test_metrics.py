@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 from tidelog.explain.samples import total
+from tidelog.net.dev_certificates import open_authority
+from tidelog.net.tls import TlsFiles
 from tidelog.runtime.metrics import FREE_S, KEEP_S, REST, MetricsPage, RecentMetrics
 from tidelog.sansio.counters import Histogram, Metric, Sample, count, counter, histogram, metrics_of, samples
 from tidelog_controller.counters import ControllerCounts, PersistCounts
@@ -125,6 +129,15 @@ def test_a_page_is_openmetrics_for_a_client_that_accepts_it() -> None:
     totals = {s.name: s.value for s in families["tea_brew_seconds"].samples if not s.labels}
     assert totals == {"tea_brew_seconds_count": 7, "tea_brew_seconds_sum": 69.0}
     assert families["process_resident_memory_bytes"].samples[0].value > 0
+
+
+def test_the_page_of_a_process_with_tls_says_when_its_certificate_expires(tmp_path: Path) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    ends = now + timedelta(days=3)
+    files = open_authority(tmp_path, now, timedelta(days=9)).issue("s", [], (), now, timedelta(days=3))
+    shown = MetricsPage((), lambda: (), TlsFiles(files))("*/*").body.decode()
+    assert total(shown, "tidelog_certificate_expiry_timestamp_seconds") == ends.timestamp()
+    assert "\ntidelog_certificate_expiry" not in page()("*/*").body.decode()
 
 
 def test_it_is_the_older_text_for_everybody_else() -> None:

@@ -102,7 +102,8 @@ class RecentEvents:
 
     def _on_moved(self, partition: TopicPartition, old: OffsetRecord, new: OffsetRecord) -> None:
         """Keep a position that a member had committed and a client that is no member has changed. Forget it when it
-        is put back; note when a member has passed the place from where it was set back."""
+        is put back; note when a member has passed the place from where it was set back. A client that is no member
+        and commits what it processes goes on from there, so that this is no new change."""
         moved = self._moved.get(partition)
         if new.member:
             if moved is not None and moved.passed_ms < 0 and moved.after < moved.before <= new.offset:
@@ -114,7 +115,10 @@ class RecentEvents:
         elif old.member or moved is not None:
             if moved is None and len(self._moved) >= MOST_MOVED:
                 del self._moved[next(iter(self._moved))]
-            self._moved[partition] = MovedPosition(*partition, before, new.offset, new.ms)
+            ms = new.ms
+            if moved is not None and moved.after == old.offset < new.offset and not old.offset < before < new.offset:
+                ms = moved.time_ms
+            self._moved[partition] = MovedPosition(*partition, before, new.offset, ms)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget what is kept of partitions whose positions are deleted."""

@@ -108,6 +108,19 @@ def test_the_earlier_position_is_one_to_two_intervals_old() -> None:
     assert events.earlier(HERE) == (-1, -1)
 
 
+def test_a_client_that_is_no_member_and_goes_on_from_where_it_set_a_position_changes_nothing_more() -> None:
+    events = RecentEvents()
+    offsets = ((10, "a"), (15, ""), (20, ""), (30, ""), (5, ""), (8, ""), (12, ""))
+    times = []
+    before: dict[TopicPartition, OffsetRecord] = {}
+    for ms, (offset, member) in enumerate(offsets):
+        now = {HERE: OffsetRecord(offset, ms=ms, member=member)}
+        events.on_commit(before, now)
+        before = now
+        times += [(one.before, one.after, one.time_ms) for one in events.moved(ms)]
+    assert times == [(10, 15, 1), (10, 20, 1), (10, 30, 1), (10, 5, 4), (10, 8, 4), (10, 12, 6)]
+
+
 def test_a_position_set_back_is_remembered_until_members_have_passed_where_it_was() -> None:
     desk = Desk()
     desk.join("a")

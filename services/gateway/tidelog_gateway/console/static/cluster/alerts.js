@@ -10,24 +10,32 @@ import { parse } from "./measures.js";
 const LOOK_MS = 10_000;
 /** A hidden page looks so often. */
 const HIDDEN_MS = 60_000;
-const COMPARE = { ">": (value, bound) => value > bound, ">=": (value, bound) => value >= bound, "==": (value, bound) => value === bound };
+const COMPARE = {
+  ">": (value, bound) => value > bound,
+  ">=": (value, bound) => value >= bound,
+  "==": (value, bound) => value === bound,
+  "<=": (value, bound) => value <= bound,
+};
 
 /** Most sentences of one alert that are shown; the others are counted. */
 const MOST_SENTENCES = 3;
 
 /**
  * The alerts in pages of metrics, `{name, level, words, help}`, the bad ones first. `pages`: by process, its page as text.
+ * A rule whose bound is null compares with the clock of the process.
  * What several processes or series say in the same words is there once. An alert whose help is the same for several of
  * them is there once, too, with a sentence for each in `words`.
  */
 export function alertsIn(pages, rules = ALERT_RULES) {
   const found = new Map();
   for (const [node, text] of pages) {
-    for (const [key, value] of parse(text)) {
+    const samples = parse(text);
+    const now = samples.get("tidelog_wall_clock_seconds");
+    for (const [key, value] of samples) {
       const at = key.indexOf("{");
       const metric = at < 0 ? key : key.slice(0, at);
       for (const rule of rules) {
-        if (rule.metric !== metric || !COMPARE[rule.compare](value, rule.bound)) continue;
+        if (rule.metric !== metric || !COMPARE[rule.compare](value, rule.bound ?? now)) continue;
         const fill = (template) => filled(template, { instance: node, ...labelsOf(key) }, value);
         const help = fill(rule.help);
         const alert = found.get(rule.name + help) ?? { name: rule.name, level: rule.level, sentences: new Set(), help };
