@@ -77,6 +77,13 @@ class Watched(Net):
         positions = tuple(GroupPosition(topic_id, number, offset) for number, offset in enumerate(offsets))
         assert self.tell(CommitOffsets(group, positions)) == Done()
 
+    def commit_as_member(self, group: str, name: str, *offsets: int) -> None:
+        """A member joins, commits these offsets of the topic's first partitions, and leaves."""
+        joined = self.tell(JoinGroup(group, "a", (name,)))
+        positions = tuple(GroupPosition(f"id-{name}", number, offset) for number, offset in enumerate(offsets))
+        assert self.tell(CommitOffsets(group, positions, "a", joined.generation)) == Done()
+        self.tell(LeaveGroup(group, "a"))
+
     def figures(self, node: str = "r1", wall_ms: int = 0) -> dict[str, object]:
         """What the page would show, by metric and label, without the beginning that all have in common."""
         watched = self.nodes[node]
@@ -131,12 +138,8 @@ def test_positions_below_the_log_start_were_overtaken_by_retention() -> None:
 def test_positions_that_a_client_that_is_no_member_moved_are_counted_for_ten_minutes() -> None:
     net = Watched()
     net.fill("id-near", 9, 9)
-    member = net.tell(JoinGroup("billing", "a", ("near",)))
-    assert isinstance(member, JoinGroupAnswer)
-    own = tuple(GroupPosition("id-near", number, 4) for number in range(2))
-    assert net.tell(CommitOffsets("billing", own, "a", member.generation)) == Done()
+    net.commit_as_member("billing", "near", 4, 4)
     assert not any("moved" in name for name in net.figures())
-    net.tell(LeaveGroup("billing", "a"))
     net.commit("billing", "id-near", 2, 7)
     moved = {name: value for name, value in net.figures().items() if "moved" in name}
     assert moved == {"_moved_positions/billing/back": 1, "_moved_positions/billing/forward": 1}
@@ -149,9 +152,7 @@ def test_moved_positions_have_a_figure_in_groups_that_do_not_lag_most(monkeypatc
     monkeypatch.setattr(group_metrics, "SHOWN", 1)
     net = Watched()
     net.fill("id-near", 9)
-    member = net.tell(JoinGroup("billing", "a", ("near",)))
-    assert net.tell(CommitOffsets("billing", (GroupPosition("id-near", 0, 4),), "a", member.generation)) == Done()
-    net.tell(LeaveGroup("billing", "a"))
+    net.commit_as_member("billing", "near", 4)
     net.commit("audit", "id-near", 0)
     net.commit("billing", "id-near", 9)
     found = net.figures()
@@ -161,9 +162,7 @@ def test_moved_positions_have_a_figure_in_groups_that_do_not_lag_most(monkeypatc
 def test_a_position_set_forward_in_a_partition_without_a_copy_here_is_not_counted() -> None:
     net = Watched()
     net.fill("id-far", 9)
-    member = net.tell(JoinGroup("billing", "a", ("far",)))
-    assert net.tell(CommitOffsets("billing", (GroupPosition("id-far", 0, 4),), "a", member.generation)) == Done()
-    net.tell(LeaveGroup("billing", "a"))
+    net.commit_as_member("billing", "far", 4)
     net.commit("billing", "id-far", 9)
     assert not any("moved" in name for name in net.figures())
     net.commit("billing", "id-far", 2)
@@ -172,10 +171,8 @@ def test_a_position_set_forward_in_a_partition_without_a_copy_here_is_not_counte
 
 def test_a_position_set_forward_to_the_log_start_has_passed_over_nothing() -> None:
     net = Watched(retention_records=3, segment_max_bytes=1024)
-    member = net.tell(JoinGroup("billing", "a", ("near",)))
     net.fill("id-near", 40, 1)
-    assert net.tell(CommitOffsets("billing", (GroupPosition("id-near", 0, 1),), "a", member.generation)) == Done()
-    net.tell(LeaveGroup("billing", "a"))
+    net.commit_as_member("billing", "near", 1)
     net.advance(2 * net.settings.retention_check_interval_s)
     start = net.nodes["r1"].partitions[TopicPartition("id-near", 0)].log.start
     assert start > 1
