@@ -45,7 +45,6 @@ class Row:
     next_step: str
     consequences: tuple[str, ...]
     twin: str
-    alert: str
     seed: int
     named_s: float
     silent_s: float
@@ -103,7 +102,6 @@ def _row(one: Incident, seed: int, said: Diagnosis, named_s: float, silent_s: fl
         finding["next_step"],
         tuple(dict.fromkeys(follow)),
         one.twin,
-        one.alert,
         seed,
         round(named_s, 1),
         round(silent_s, 1),

@@ -28,8 +28,10 @@ def expiry_of(cert: str, key: str) -> float | None:
     verifying.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(NO_CHECK_TIME)
     try:
         shown = _handshake(accepting, unverified).getpeercert(binary_form=True)
-        verifying.load_verify_locations(cadata=shown or b"")
-        certificate = _handshake(accepting, verifying).getpeercert() or {}
+        assert shown is not None, "every server shows one"
+        verifying.load_verify_locations(cadata=shown)
+        certificate = _handshake(accepting, verifying).getpeercert()
+        assert certificate, "it was verified"
         return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
     except (ssl.SSLError, ValueError):
         return None
