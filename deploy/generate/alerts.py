@@ -241,7 +241,7 @@ ALERTS = (
     ),
     Alert(
         "TidelogCertificateExpired",
-        "last_over_time(tidelog_certificate_expiry_timestamp_seconds[7d]) <= time()",
+        "last_over_time(tidelog_certificate_expiry_timestamp_seconds[7d]) <= time() and on (job, instance) up",
         "0m",
         "critical",
         "The certificate of {{ $labels.instance }} has expired",

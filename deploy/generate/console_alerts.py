@@ -14,9 +14,11 @@ _EXPR = re.compile(
     r"(?:(?:max|min)(?: by \([a-z, ]+\) | ?)\()?"
     r"(?:(?:last|max)_over_time\()?(?P<metric>tidelog_[a-z_]+)(?:\[\w+\]\))?\)?"
     r" (?P<compare>>=|<=|>|==) (?P<bound>[\d.]+|time\(\))"
+    r"(?: and on \(job, instance\) up)?"
 )
 """The expressions that the console understands: a gauge, or the largest or smallest one by labels, and a bound, which
-may be the time. Of a time span the console looks at the newest value only."""
+may be the time. Of a time span the console looks at the newest value only. That Prometheus still scrapes a process
+(``up``) says nothing to the console, which asks processes that are members."""
 
 
 def page() -> str:
