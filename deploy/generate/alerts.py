@@ -61,6 +61,15 @@ ALERTS = (
         "One more failure may stop them. Start what is down; what catches up shows in tidelog_partition_lag_records.",
     ),
     Alert(
+        "TidelogPartitionsClosed",
+        "sum(tidelog_read_only_partitions) + sum(tidelog_paused_partitions) > 0",
+        "1h",
+        "info",
+        "Partitions that are read-only or paused: {{ $value }}",
+        "Somebody closed them, and sends to them are refused. 'tidelog doctor' says who did that and when, and how to"
+        " open them again.",
+    ),
+    Alert(
         "TidelogNoActiveController",
         "absent(tidelog_controller_active == 1)",
         "1m",
@@ -82,7 +91,7 @@ ALERTS = (
         "sum(increase(tidelog_raft_elections_total[15m])) > 5",
         "0m",
         "warning",
-        "The controllers stood for election {{ $value }} times in 15 minutes",
+        'The controllers stood for election {{ $value | printf "%.0f" }} times in 15 minutes',
         "They do not hear each other in time: look at the network, at CPU, and at tidelog_raft_persist_seconds.",
     ),
     Alert(
@@ -107,7 +116,7 @@ ALERTS = (
         "sum(increase(tidelog_fences_total[5m])) > 3",
         "0m",
         "warning",
-        "Sessions of replica servers ended {{ $value }} times in five minutes",
+        'Sessions of replica servers ended {{ $value | printf "%.0f" }} times in five minutes',
         "Leaders change each time, and sends wait. 'tidelog doctor' names a server that is restarted again and again,"
         " or goes silent again and again, and tells the two apart.",
     ),
@@ -143,7 +152,7 @@ ALERTS = (
         "increase(tidelog_replica_retention_unread_records_total[1h]) > 0",
         "0m",
         "critical",
-        "Records that {{ $labels.instance }} deleted and a group had not read: {{ $value }}",
+        'Records that {{ $labels.instance }} deleted and a group had not read: {{ $value | printf "%.0f" }}',
         "The bound of the wait was passed. 'tidelog doctor' names the group and the offsets, and so does the log"
         " (retention_wait_ended).",
     ),
@@ -303,7 +312,7 @@ ALERTS = (
         "sum by (instance, code) (rate(tidelog_gateway_produce_errors_total[5m])) > 0",
         "5m",
         "warning",
-        "Producers at {{ $labels.instance }} get {{ $labels.code }}, {{ $value }} a second",
+        'Producers at {{ $labels.instance }} get {{ $labels.code }}, {{ $value | printf "%.2f" }} a second',
         "docs/errors.md says what the code means.",
     ),
     Alert(
@@ -319,7 +328,7 @@ ALERTS = (
         "min_over_time(deriv(tidelog_group_lag_records[5m])[10m:1m]) > 0",
         "5m",
         "warning",
-        "The lag of group {{ $labels.group }} grows by {{ $value }} records a second",
+        'The lag of group {{ $labels.group }} grows by {{ $value | printf "%.1f" }} records a second',
         "Its members are too slow, stand still or never commit: 'tidelog doctor' says which.",
     ),
     Alert(
@@ -328,7 +337,8 @@ ALERTS = (
         " or sum by (instance) (increase(tidelog_group_expelled_members_total[10m])) > 5",
         "0m",
         "warning",
-        "Groups that {{ $labels.instance }} coordinates rebalance again and again ({{ $value }} times in 10 minutes)",
+        "Groups that {{ $labels.instance }} coordinates rebalance again and again"
+        ' ({{ $value | printf "%.0f" }} times in 10 minutes)',
         "Members are expelled although they live, or their programs end and are started again. 'tidelog doctor' names"
         " the group, the members and why.",
     ),
@@ -356,7 +366,8 @@ ALERTS = (
         "sum by (principal, rate) (rate(tidelog_gateway_quota_refusals_total[5m])) > 0",
         "10m",
         "info",
-        "{{ $labels.principal }} waits for its quota of {{ $labels.rate }}, {{ $value }} times a second",
+        "{{ $labels.principal }} waits for its quota of {{ $labels.rate }},"
+        ' {{ $value | printf "%.2f" }} times a second',
         "It is slow without an error. 'tidelog quotas list' shows the quota; raise it, or have the program do less.",
     ),
     Alert(

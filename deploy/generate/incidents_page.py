@@ -32,6 +32,7 @@ Each incident has a *twin* with the same first symptom and another cause. Twins 
 ```sh
 make incidents NAME=disk-full SEED=7    # one incident
 make incidents                          # all of them, their twins, and five runs with two at once
+.venv/bin/python deploy/incidents --all --prometheus /usr/bin/prometheus    # and the alert of each must fire
 ```
 
 `tidelog doctor -o json` has the code of the cause in the field `cause`. What follows from a cause has it in

@@ -7,6 +7,7 @@
     .venv/bin/python deploy/incidents --two                     # five runs with two at once
     .venv/bin/python deploy/incidents --two quota read-only     # these two at once
     .venv/bin/python deploy/incidents --healthy 10              # no incident for ten minutes: no finding
+    .venv/bin/python deploy/incidents --all --prometheus /usr/bin/prometheus    # and the alert of each fires
 
 An incident is right if ``tidelog doctor`` names its cause, with evidence and next step, within 30 seconds, calls
 nothing else a cause, and is silent after the mend. Its twin begins with the same symptom, and has another cause.
@@ -44,6 +45,15 @@ PAIRS = 5
 @click.option("--one-cluster", is_flag=True, help="Plant the named ones one after the other in one cluster.")
 @click.option("--limit", "limit_s", default=NAMED_S, show_default=True, help="Seconds until a cause must be named.")
 @click.option("--healthy", "minutes", type=float, metavar="MINUTES", help="No incident: whatever is found is false.")
+@click.option(
+    "--prometheus",
+    "program",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    metavar="FILE",
+    help="Run this Prometheus beside each cluster, with the rules of deploy/prometheus. An incident is right if its"
+    " alert fires, too: as soon as its condition is met, however long the rule wants it to last. With --healthy the"
+    " rules are as they are, and each alert that fires is false.",
+)
 @click.option("--list", "is_list", is_flag=True, help="List all incidents.")
 @click.option("--record", is_flag=True, help="Keep the figures for the table of the documentation.")
 def main(
@@ -54,6 +64,7 @@ def main(
     one_cluster: bool,
     limit_s: float,
     minutes: float | None,
+    program: Path | None,
     is_list: bool,
     record: bool,
 ) -> None:
@@ -66,7 +77,7 @@ def main(
             click.echo(f"{one.name:28} {one.cause:28} {one.symptom}")
         return
     if minutes is not None:
-        runs, false = trio.run(healthy, minutes, seed)
+        runs, false = trio.run(healthy, minutes, seed, program)
         click.echo(f"{runs} runs of tidelog doctor in {minutes:g} minutes, {len(false)} with findings")
         for words in false:
             click.echo(f"    {words}")
@@ -81,15 +92,15 @@ def main(
         plays += [[pair] for pair in pairs(catalogue, seed, PAIRS)]
     if not plays or not plays[0]:
         raise click.UsageError("name an incident, or choose --all, --two or --healthy")
-    wrong = [turns for turns in plays if not _is_right(turns, seed, limit_s, record)]
+    wrong = [turns for turns in plays if not _is_right(turns, seed, limit_s, record, program)]
     sys.exit(1 if wrong else 0)
 
 
-def _is_right(turns: Turns, seed: int, limit_s: float, record: bool) -> bool:
+def _is_right(turns: Turns, seed: int, limit_s: float, record: bool, program: Path | None) -> bool:
     """Play these incidents in one cluster, print what was said, and return whether it was right."""
     rows: list[Row] = []
     try:
-        rows = trio.run(play, turns, seed, limit_s)
+        rows = trio.run(play, turns, seed, limit_s, program)
     except* (Missed, TimeoutError, trio.TooSlowError) as group:
         click.echo(f"{'; '.join(' and '.join(one.name for one in turn) for turn in turns)}: WRONG")
         for error in leaves(group):

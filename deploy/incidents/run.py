@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 from incidents.incident import ClusterPlan, Incident
+from incidents.prometheus import Prometheus, scraped
 from incidents.stage import Diagnosis, Stage, staged
 
 NAMED_S = 30.0
@@ -54,22 +55,30 @@ class Row:
         (FIGURES / f"{self.name}.json").write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
-async def play(turns: Sequence[Sequence[Incident]], seed: int, limit_s: float = NAMED_S) -> list[Row]:
+async def play(
+    turns: Sequence[Sequence[Incident]], seed: int, limit_s: float = NAMED_S, program: Path | None = None
+) -> list[Row]:
     """Plant incidents in a new cluster, and mend them: those of one turn at once, one turn after the other. Returns a
     row for each. Raises ``Missed`` if a cause is not named within ``limit_s`` or without evidence and next step, if
-    anything else is called a cause, or if something is said before the incidents or long after the mend."""
+    anything else is called a cause, or if something is said before the incidents or long after the mend. ``program``
+    is the executable file of Prometheus. With it, ``TimeoutError`` is raised if the alert of an incident does not
+    fire."""
     plan = reduce(ClusterPlan.joined, (one.plan for incidents in turns for one in incidents))
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tidelog-incident-") as folder:
         async with staged(plan, seed, Path(folder)) as stage:
             await wait_silent(stage, set(), BEGIN_S, "before the incident")
-            for incidents in turns:
-                rows += await _turn(stage, incidents, seed, limit_s)
+            async with scraped(program, stage.cluster, at_once=True) as prometheus:
+                for incidents in turns:
+                    rows += await _turn(stage, incidents, seed, limit_s, prometheus)
     return rows
 
 
-async def _turn(stage: Stage, incidents: Sequence[Incident], seed: int, limit_s: float) -> list[Row]:
+async def _turn(
+    stage: Stage, incidents: Sequence[Incident], seed: int, limit_s: float, prometheus: Prometheus | None
+) -> list[Row]:
     """Plant these incidents at once, wait until they are named, mend them, and wait until nothing is said."""
+    before = await prometheus.firing() if prometheus else {}
     for one in incidents:
         await one.plant(stage)
     began = dict.fromkeys((one.name for one in incidents), trio.current_time())  # all are there now
@@ -79,6 +88,8 @@ async def _turn(stage: Stage, incidents: Sequence[Incident], seed: int, limit_s:
             raise Missed(f"{one.name}: no process shows {one.metric}")
         if one.unready and not await stage.unready(one.unready):
             raise Missed(f"{one.name}: every {one.unready} says that it is ready")
+        if prometheus and one.alert:
+            await prometheus.wait_fires(one.alert, before)
     for one in reversed(incidents):
         await one.mend(stage)
     mended = trio.current_time()
@@ -183,24 +194,28 @@ def pairs(catalogue: Mapping[str, Incident], seed: int, count: int) -> list[tupl
     return [*chosen, *(pair for pair in able if pair not in chosen)][:count]
 
 
-async def healthy(minutes: float, seed: int) -> tuple[int, list[str]]:
-    """Run a healthy cluster under load for so many minutes, while topics and groups come and go and leaders are
-    moved on purpose. Returns the number of runs of ``tidelog doctor``, and everything that it found but notes."""
+async def healthy(minutes: float, seed: int, program: Path | None = None) -> tuple[int, list[str]]:
+    """Run a healthy cluster under load for so many minutes, while topics, transactions and members come
+    and go. Returns the number of runs of ``tidelog doctor``, and everything that it found but notes.
+    ``program`` is the executable file of Prometheus: with it, every alert that fired is returned, too."""
     false: list[str] = []
     runs = 0
     with tempfile.TemporaryDirectory(prefix="tidelog-incident-") as folder:
         async with staged(ClusterPlan(), seed, Path(folder)) as stage:
             await wait_silent(stage, set(), BEGIN_S, "at the beginning")
-            until = trio.current_time() + minutes * 60
-            stage.begin("healthy", lambda: _come_and_go(stage))
-            while trio.current_time() < until:
-                said = await stage.doctor()
-                runs += 1
-                wrong = [one for one in said.findings if one["level"] != "note"]
-                if wrong:
-                    false.append(_in_words(wrong))
-                await trio.sleep(EVERY_S)
-            await stage.end("healthy")
+            async with scraped(program, stage.cluster, at_once=False) as prometheus:
+                until = trio.current_time() + minutes * 60
+                stage.begin("healthy", lambda: _come_and_go(stage))
+                while trio.current_time() < until:
+                    said = await stage.doctor()
+                    runs += 1
+                    wrong = [one for one in said.findings if one["level"] != "note"]
+                    if wrong:
+                        false.append(_in_words(wrong))
+                    if prometheus:
+                        false += (await prometheus.firing()).values()
+                    await trio.sleep(EVERY_S)
+                await stage.end("healthy")
     return runs, false
 
 

@@ -119,7 +119,7 @@ INCIDENTS = (
         twin="paused",
         strikes=frozenset({"topic"}),
         metric="tidelog_read_only_partitions",
-        alert="TidelogProduceErrors",
+        alert="TidelogPartitionsClosed",
     ),
     Incident(
         name="paused",
@@ -129,7 +129,7 @@ INCIDENTS = (
         mend=resume,
         strikes=frozenset({"topic"}),
         metric="tidelog_paused_partitions",
-        alert="TidelogProduceErrors",
+        alert="TidelogPartitionsClosed",
     ),
     Incident(
         name="min-in-sync",

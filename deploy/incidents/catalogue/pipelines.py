@@ -109,7 +109,7 @@ INCIDENTS = (
         mend=start_query,
         twin="consumer-ended",
         strikes=frozenset({"pipeline"}),
-        alert="TidelogPipelineDown",
+        alert="TidelogGroupFallsBehind",
     ),
     Incident(
         name="consumer-ended",
