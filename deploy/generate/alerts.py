@@ -65,9 +65,9 @@ ALERTS = (
         "sum(tidelog_read_only_partitions) + sum(tidelog_paused_partitions) > 0",
         "1h",
         "info",
-        "Partitions that are read-only or paused: {{ $value }}",
-        "Somebody closed them, and sends to them are refused. 'tidelog doctor' says who did that and when, and how to"
-        " open them again.",
+        "Read-only partitions plus paused ones: {{ $value }}",
+        "Somebody closed them. Sends to them are refused, and paused ones are not read either. 'tidelog doctor' says"
+        " who did that and when, and how to open them again.",
     ),
     Alert(
         "TidelogNoActiveController",
@@ -309,10 +309,11 @@ ALERTS = (
     ),
     Alert(
         "TidelogProduceErrors",
-        "sum by (instance, code) (rate(tidelog_gateway_produce_errors_total[5m])) > 0",
+        "sum by (instance, code) (increase(tidelog_gateway_produce_errors_total[5m])) > 0",
         "5m",
         "warning",
-        'Producers at {{ $labels.instance }} get {{ $labels.code }}, {{ $value | printf "%.2f" }} a second',
+        "Producers at {{ $labels.instance }} get {{ $labels.code }},"
+        ' {{ $value | printf "%.0f" }} times in five minutes',
         "docs/errors.md says what the code means.",
     ),
     Alert(
@@ -328,7 +329,7 @@ ALERTS = (
         "min_over_time(deriv(tidelog_group_lag_records[5m])[10m:1m]) > 0",
         "5m",
         "warning",
-        'The lag of group {{ $labels.group }} grows by {{ $value | printf "%.1f" }} records a second',
+        'The lag of group {{ $labels.group }} grows by {{ $value | printf "%.3g" }} records a second',
         "Its members are too slow, stand still or never commit: 'tidelog doctor' says which.",
     ),
     Alert(
@@ -363,11 +364,11 @@ ALERTS = (
     ),
     Alert(
         "TidelogQuotaUsedUp",
-        "sum by (principal, rate) (rate(tidelog_gateway_quota_refusals_total[5m])) > 0",
+        "sum by (principal, rate) (increase(tidelog_gateway_quota_refusals_total[5m])) > 0",
         "10m",
         "info",
         "{{ $labels.principal }} waits for its quota of {{ $labels.rate }},"
-        ' {{ $value | printf "%.2f" }} times a second',
+        ' {{ $value | printf "%.0f" }} times in five minutes',
         "It is slow without an error. 'tidelog quotas list' shows the quota; raise it, or have the program do less.",
     ),
     Alert(

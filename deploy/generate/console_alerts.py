@@ -17,8 +17,8 @@ _EXPR = re.compile(
     r"(?: and on \(job, instance\) up)?"
 )
 """The expressions that the console understands: a gauge, or the largest or smallest one by labels, and a bound, which
-may be the time. Of a time span the console looks at the newest value only. That Prometheus still scrapes a process
-(``up``) says nothing to the console, which asks processes that are members."""
+may be the time. Of a time span the console looks at the newest value only. The console ignores
+``and on (job, instance) up``: it asks only processes that are members of the cluster."""
 
 
 def page() -> str:

@@ -48,11 +48,11 @@ PAIRS = 5
 @click.option(
     "--prometheus",
     "program",
-    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, executable=True, resolve_path=True, path_type=Path),
     metavar="FILE",
-    help="Run this Prometheus beside each cluster, with the rules of deploy/prometheus. An incident is right if its"
-    " alert fires, too: as soon as its condition is met, however long the rule wants it to last. With --healthy the"
-    " rules are as they are, and each alert that fires is false.",
+    help="Run this Prometheus beside each cluster, with the rules of deploy/prometheus. An incident is right only if"
+    " its alert fires, too. It fires as soon as its condition is met: the times in the rules are left out. With"
+    " --healthy the times stay, and each alert that fires is false.",
 )
 @click.option("--list", "is_list", is_flag=True, help="List all incidents.")
 @click.option("--record", is_flag=True, help="Keep the figures for the table of the documentation.")
@@ -77,11 +77,13 @@ def main(
             click.echo(f"{one.name:28} {one.cause:28} {one.symptom}")
         return
     if minutes is not None:
-        runs, false = trio.run(healthy, minutes, seed, program)
+        runs, false, alerts = trio.run(healthy, minutes, seed, program)
         click.echo(f"{runs} runs of tidelog doctor in {minutes:g} minutes, {len(false)} with findings")
-        for words in false:
+        if program:
+            click.echo(f"{len(alerts)} alerts fired")
+        for words in false + alerts:
             click.echo(f"    {words}")
-        sys.exit(1 if false else 0)
+        sys.exit(1 if false or alerts else 0)
     turns = [(catalogue[name],) for name in (catalogue if is_all else names)]
     plays: list[Turns] = [turns] if one_cluster else [[turn] for turn in turns]
     if two and names:

@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 from incidents.incident import ClusterPlan, Incident
-from incidents.prometheus import Prometheus, scraped
+from incidents.prometheus import Labels, Prometheus, scraped
 from incidents.stage import Diagnosis, Stage, staged
 
 NAMED_S = 30.0
@@ -68,8 +68,8 @@ async def play(
     with tempfile.TemporaryDirectory(prefix="tidelog-incident-") as folder:
         async with staged(plan, seed, Path(folder)) as stage:
             await wait_silent(stage, set(), BEGIN_S, "before the incident")
-            async with scraped(program, stage.cluster, at_once=True) as prometheus:
-                for incidents in turns:
+            for incidents in turns:
+                async with scraped(program, stage.cluster, at_once=True) as prometheus:
                     rows += await _turn(stage, incidents, seed, limit_s, prometheus)
     return rows
 
@@ -77,7 +77,8 @@ async def play(
 async def _turn(
     stage: Stage, incidents: Sequence[Incident], seed: int, limit_s: float, prometheus: Prometheus | None
 ) -> list[Row]:
-    """Plant these incidents at once, wait until they are named, mend them, and wait until nothing is said."""
+    """Plant these incidents at once, wait until they are named and their alerts fire, mend them, and wait until
+    nothing is said."""
     before = await prometheus.firing() if prometheus else {}
     for one in incidents:
         await one.plant(stage)
@@ -89,7 +90,7 @@ async def _turn(
         if one.unready and not await stage.unready(one.unready):
             raise Missed(f"{one.name}: every {one.unready} says that it is ready")
         if prometheus and one.alert:
-            await prometheus.wait_fires(one.alert, before)
+            await prometheus.wait_fires(one.alert, before, stage.group)
     for one in reversed(incidents):
         await one.mend(stage)
     mended = trio.current_time()
@@ -194,11 +195,12 @@ def pairs(catalogue: Mapping[str, Incident], seed: int, count: int) -> list[tupl
     return [*chosen, *(pair for pair in able if pair not in chosen)][:count]
 
 
-async def healthy(minutes: float, seed: int, program: Path | None = None) -> tuple[int, list[str]]:
-    """Run a healthy cluster under load for so many minutes, while topics, transactions and members come
-    and go. Returns the number of runs of ``tidelog doctor``, and everything that it found but notes.
-    ``program`` is the executable file of Prometheus: with it, every alert that fired is returned, too."""
+async def healthy(minutes: float, seed: int, program: Path | None = None) -> tuple[int, list[str], list[str]]:
+    """Run a healthy cluster under load for so many minutes, while topics, transactions and members come and go.
+    Returns the number of runs of ``tidelog doctor``, everything that it found but notes, and the summaries of the
+    alerts that fired. ``program`` is the executable file of Prometheus; without it no alert is looked for."""
     false: list[str] = []
+    alerts: dict[Labels, str] = {}
     runs = 0
     with tempfile.TemporaryDirectory(prefix="tidelog-incident-") as folder:
         async with staged(ClusterPlan(), seed, Path(folder)) as stage:
@@ -213,10 +215,10 @@ async def healthy(minutes: float, seed: int, program: Path | None = None) -> tup
                     if wrong:
                         false.append(_in_words(wrong))
                     if prometheus:
-                        false += (await prometheus.firing()).values()
+                        alerts |= await prometheus.firing()
                     await trio.sleep(EVERY_S)
                 await stage.end("healthy")
-    return runs, false
+    return runs, false, list(alerts.values())
 
 
 async def _come_and_go(stage: Stage) -> None:
