@@ -334,12 +334,12 @@ ALERTS = (
     ),
     Alert(
         "TidelogGroupRebalances",
-        "sum by (instance) (increase(tidelog_group_generations_total[10m])) > 60"
+        "sum by (instance) (increase(tidelog_group_short_lived_members_total[10m])) > 5"
         " or sum by (instance) (increase(tidelog_group_expelled_members_total[10m])) > 5",
         "0m",
         "warning",
-        "Groups that {{ $labels.instance }} coordinates rebalance again and again"
-        ' ({{ $value | printf "%.0f" }} times in 10 minutes)',
+        "Groups that {{ $labels.instance }} coordinates rebalance again and again:"
+        ' {{ $value | printf "%.0f" }} members were gone in 10 minutes',
         "Members are expelled although they live, or their programs end and are started again. 'tidelog doctor' names"
         " the group, the members and why.",
     ),

@@ -106,7 +106,13 @@ def _start(
     (folder / "rules.yml").write_text(rules(RULES.read_text(), at_once=at_once))
     addresses = [process.url.split("://")[1].rstrip("/") for process in cluster.processes]
     (folder / "prometheus.yml").write_text(configuration(addresses, cluster.tls))
-    command = [str(program), "--config.file=prometheus.yml", f"--web.listen-address={address}", "--log.level=error"]
+    options = {
+        "config.file": "prometheus.yml",
+        "storage.tsdb.path": "data",
+        "web.listen-address": address,
+        "log.level": "error",
+    }
+    command = [str(program), *(f"--{name}={value}" for name, value in options.items())]
     return subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
 
 

@@ -285,6 +285,7 @@ INCIDENTS = (
         plant=crash_often,
         mend=crash_no_more,
         strikes=GROUP,
+        metric="tidelog_group_short_lived_members_total",
         alert="TidelogGroupRebalances",
     ),
     Incident(

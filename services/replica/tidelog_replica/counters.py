@@ -81,6 +81,11 @@ class ReplicaCounts:
         "members",
         "Members removed: silent for their session timeout, or too slow to give partitions up.",
     )
+    group_short_lived: int = counter(
+        "tidelog_group_short_lived_members",
+        "members",
+        "Members that left or were removed within a minute after they joined, and had not moved a position forward.",
+    )
     group_commits: int = counter(
         "tidelog_group_commits", "commits", "Commits taken, each of one or several positions."
     )

@@ -251,6 +251,25 @@ def test_commits_that_were_refused_are_counted_by_code() -> None:
     assert desk.counts.group_commit_refusals == {"FENCED_GENERATION": 2, "UNKNOWN_MEMBER": 1}
 
 
+def test_members_are_short_lived_that_end_within_a_minute_without_having_got_on() -> None:
+    desk = Desk()
+    for end_ms, *offsets in ((59_999,), (60_000,), (1, 3, 9), (2, 9)):
+        desk.join("a")
+        for offset in offsets:
+            desk.commit("a", 0, offset)
+        desk.wall_ms += end_ms
+        desk.ask(LeaveGroup("g", "a"))
+    assert desk.counts.group_short_lived == 2, "the first, and the last: its commit did not move the position"
+    desk.join("a", session_timeout_ms=6000)
+    desk.advance(7)
+    assert desk.counts.group_short_lived == 3 and desk.counts.group_expelled == 1
+    desk.join("a")
+    desk.wall_ms += 60_000
+    desk.fail_over()
+    desk.ask(LeaveGroup("g", "a"))
+    assert desk.counts.group_short_lived == 3, "nothing is known of its life before"
+
+
 def test_only_the_groups_that_lag_most_have_a_figure_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_metrics, "SHOWN", 2)
     net = Watched()

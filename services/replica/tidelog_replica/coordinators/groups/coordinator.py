@@ -63,6 +63,9 @@ SWEEP_S = 60.0
 """Pause between two searches for unused groups, in seconds."""
 POSTPONED_S = 1.0
 """Pause in seconds after which due timers are checked again while no records can be appended."""
+SHORT_LIFE_MS = 60_000
+"""Milliseconds from the join within which the end of a member that has not got on is counted: its program may be
+started again and again."""
 SWEEP = "sweep"
 """Key of the timer of the search for unused groups."""
 
@@ -154,7 +157,7 @@ class GroupCoordinator:
             self._counts.group_expelled += 1
             group, silent = self.groups[key[0]], member.expires_at <= now
             timeout_ms = member.session_ms if silent else member.rebalance_ms
-            _record_end(group, member, SILENT if silent else SLOW, wall_ms, timeout_ms)
+            self._record_end(group, member, SILENT if silent else SLOW, wall_ms, timeout_ms)
             self._remove(group, member, now, wall_ms)
         elif member is not None:
             self._timers.set(key, member.deadline)
@@ -164,6 +167,13 @@ class GroupCoordinator:
         if the key is ``SWEEP``."""
         group = self.groups.get(key[0]) if isinstance(key, tuple) else None
         return None if group is None or not isinstance(key, tuple) else group.members.get(key[1])
+
+    def _record_end(self, group: Group, member: Member, event: str, wall_ms: int, timeout_ms: int = 0) -> None:
+        """Remember for operators that a member has left, or was expelled since it exceeded ``timeout_ms``. Count
+        it if it was short-lived and had not moved a position forward."""
+        advanced = member.advanced_ms >= 0
+        self._counts.group_short_lived += not advanced and wall_ms - member.joined_ms < SHORT_LIFE_MS
+        group.recent.add_gone(event, wall_ms, member.name, member.node, timeout_ms, advanced=advanced)
 
     def _remove(self, group: Group, member: Member, now: float, wall_ms: int) -> None:
         """Remove a member from its group, and assign its partitions to the other members."""
@@ -373,7 +383,7 @@ class GroupCoordinator:
             group.release(member, set(), now)
             self._touch(group)
         else:
-            _record_end(group, member, LEFT, wall_ms)
+            self._record_end(group, member, LEFT, wall_ms)
             self._remove(group, member, now, wall_ms)
         return Done()
 
@@ -546,12 +556,6 @@ def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
     """Return all committed positions of a group in the form in which messages carry them, in the order of
     partitions."""
     return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
-
-
-def _record_end(group: Group, member: Member, event: str, wall_ms: int, timeout_ms: int = 0) -> None:
-    """Remember for operators that a member has left, or was expelled since it exceeded ``timeout_ms``."""
-    advanced = member.advanced_ms >= 0
-    group.recent.add_gone(event, wall_ms, member.name, member.node, timeout_ms, advanced=advanced)
 
 
 def _paced_position(group: Group, at: GroupPosition) -> GroupPosition:
