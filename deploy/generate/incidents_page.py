@@ -41,6 +41,7 @@ you.
 
 Without an incident there is nothing to say: `deploy/incidents --healthy 60` asked the doctor 1,136 times in an
 hour of the same load, beside other programs (2 cores, load 1 to 8), and it found nothing.
+With `--prometheus` (2.42) no alert fired in 20 minutes of that load.
 """
 
 
