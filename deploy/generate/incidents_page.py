@@ -32,7 +32,6 @@ Each incident has a *twin* with the same first symptom and another cause. Twins 
 ```sh
 make incidents NAME=disk-full SEED=7    # one incident
 make incidents                          # all of them, their twins, and five runs with two at once
-.venv/bin/python deploy/incidents --all --prometheus /usr/bin/prometheus    # and the alert of each must fire
 ```
 
 `tidelog doctor -o json` has the code of the cause in the field `cause`. What follows from a cause has it in
@@ -41,7 +40,9 @@ you.
 
 Without an incident there is nothing to say: `deploy/incidents --healthy 60` asked the doctor 1,136 times in an
 hour of the same load, beside other programs (2 cores, load 1 to 8), and it found nothing.
-With `--prometheus` (2.42) no alert fired in 20 minutes of that load.
+
+`deploy/incidents --all --prometheus FILE` runs a Prometheus beside each cluster, and fails unless the alert of
+each incident fires. With `--healthy 20` no alert fired (Prometheus 2.42).
 """
 
 
